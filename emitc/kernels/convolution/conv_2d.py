@@ -4,7 +4,7 @@ Shapes  x [N, H, W, I], w [O, KH, KW, I / groups] OHWI, b [O] or none, y [N, OH,
 Types   int8, b and accumulator int32; x and y int16, b int64 or int32 (int16x8.py). ONNX: also int16 inputs and outputs.
         float32, where w and b may be computed; in TFLite the bias is added last and the sum limited by the activation.
 Errors  weight zero point other than 0; an accumulator that can overflow int32.
-        Computed int8 weights: conv_2d_computed.py.
+        Computed int8 weights: conv_2d_runtime.py.
 Source  TFLite 8-bit quantization specification, CONV_2D; groups as I / (weight channels).
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape, Tensor
-from emitc.kernels.contract import KernelDef, Parsed, Variant, require_rank, requires
+from emitc.kernels.contract import KernelDef, Parsed, Variant, requires
 from emitc.kernels.convolution.conv_2d_runtime import ComputedConv2D
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import (
@@ -32,12 +32,9 @@ from emitc.kernels.mac import (
     scalar_int8,
 )
 from emitc.kernels.mac.operand_checks import (
-    check_accumulator,
-    check_float_operands,
-    check_operands,
-    onnx_kernel,
-    require_fitting_channels,
-    require_weight_rank,
+    check_convolution,
+    onnx_convolution_window,
+    tflite_window,
     window_shape,
 )
 from emitc.kernels.mac.problem import MacProblem, maker
@@ -48,10 +45,6 @@ from emitc.kernels.shared.windows import (
     BY_ROWS,
     Padding,
     Window,
-    image_size,
-    onnx_window,
-    require_output,
-    window_of,
     window_overlap,
     window_params,
 )
@@ -76,10 +69,7 @@ class Conv2D(Accumulating):
 
 def from_tflite(node: SourceNode) -> Parsed:
     """CONV_2D's options; the kernel size is the weights'."""
-    node.counts((2, 3))
-    height, width = image_size(node)
-    _, kernel_h, kernel_w, _ = require_weight_rank(node, 4, "OHWI is expected")
-    window = window_of(node, height, width, kernel_h, kernel_w, dilated=True)
+    window = tflite_window(node, "OHWI is expected")
     activation = node.fused_activation(ACTIVATIONS)
     if runtime_weights.applies(node):
         return Parsed(ComputedConv2D(window, activation, int32_sums=int32_sums(node)), (0, 1, 2))
@@ -90,26 +80,13 @@ def from_tflite(node: SourceNode) -> Parsed:
 def from_onnx(node: SourceNode) -> Parsed:
     """Conv on NHWC; the kernel size is the weights', and an attribute that says otherwise is refused."""
     node.counts((2, 3))
-    height, width = image_size(node)
-    window = onnx_window(node, height, width, *onnx_kernel(node))
-    return Parsed(Conv2D(window, "NONE", numerics=Numerics.QOPERATOR), (0, 1, 2))
+    return Parsed(Conv2D(onnx_convolution_window(node), "NONE", numerics=Numerics.QOPERATOR), (0, 1, 2))
 
 
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
-    op, x, w = bound.op(Conv2D), bound.input(0), bound.input(WEIGHTS)
-    require_rank(bound, x, 4)
-    require_rank(bound, w, 4)
-    in_float = accumulation.in_float(bound)
-    if in_float:
-        check_float_operands(bound, w.shape[0])
-    else:
-        check_operands(bound, 0)
-    require_fitting_channels(bound)
-    require_output(bound, op.window, w.shape[1], w.shape[2])
-    if not in_float:
-        filters = accumulation.weights_of(bound).astype(np.int64).reshape(w.shape[0], -1)
-        check_accumulator(bound, filters, folded=op.zero_point_folded)
+    op = bound.op(Conv2D)
+    check_convolution(bound, op.window, folded=op.zero_point_folded)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -304,6 +281,11 @@ def _cases(bound: BoundNode) -> tuple[str, ...]:
     return ("1x1",) if bound.input(WEIGHTS).shape[1:3] == (1, 1) else ()
 
 
+_INT16_AND_FLOAT = {
+    "int16": Cost(mac=2.15, output=68.2),
+    "1x1 int16": Cost(mac=2.4, output=37),
+    "float32": Cost(mac=5.2, output=14),
+}
 KERNELS = (
     KernelDef(
         Conv2D,
@@ -324,22 +306,12 @@ KERNELS = (
         cost=Costs(
             "qemu_m4 at dd4c478 bb9d374 c0f54a6, 2026-11-23",
             Cost(mac=2.344, output=70.2),
-            {
-                "1x1": Cost(mac=2.462, output=35.2, once=1440),
-                "int16": Cost(mac=2.15, output=68.2),
-                "1x1 int16": Cost(mac=2.4, output=37),
-                "float32": Cost(mac=5.2, output=14),
-            },
+            {"1x1": Cost(mac=2.462, output=35.2, once=1440), **_INT16_AND_FLOAT},
         ),
         cost_with_vectors=Costs(
             "qemu_m55 at dd4c478 bb9d374 c0f54a6, 2026-11-23",
             Cost(mac=2.31, output=62.4),
-            {
-                "1x1": Cost(mac=2.395, output=38.6, once=970),
-                "int16": Cost(mac=2.15, output=68.2),
-                "1x1 int16": Cost(mac=2.4, output=37),
-                "float32": Cost(mac=5.2, output=14),
-            },
+            {"1x1": Cost(mac=2.395, output=38.6, once=970), **_INT16_AND_FLOAT},
         ),
         cases=_cases,
     ),

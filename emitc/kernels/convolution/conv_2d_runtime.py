@@ -84,14 +84,8 @@ def lower(bound: BoundNode) -> Layer:
     if op.depthwise:
         template = "convolution/depthwise_conv_2d_multiplier"
         split = Param("depth_multiplier", "int32_t", out_c // groups)
-    layer = runtime_weights.as_they_lie(
-        bound,
-        template,
-        (*window, split, accumulation.input_offset(bound, folded=False)),
-        activation=op.activation,
-        depth=_depth(bound),
-        outputs=y.elements,
-    )
+    params = (*window, split, accumulation.input_offset(bound, folded=False))
+    layer = runtime_weights.runtime_layer(bound, template, params, activation=op.activation, depth=_depth(bound))
     ahead = by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)
     return replace(layer, overlaps=window_overlap(bound, window, ahead))
 

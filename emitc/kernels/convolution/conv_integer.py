@@ -27,9 +27,9 @@ from emitc.kernels.mac.integer_matmul_common import (
     zero_points,
     zero_step,
 )
-from emitc.kernels.mac.operand_checks import onnx_kernel, window_shape
+from emitc.kernels.mac.operand_checks import onnx_convolution_window, window_shape
 from emitc.kernels.shared.pointwise import typed
-from emitc.kernels.shared.windows import Window, image_size, onnx_window, require_output, window_params
+from emitc.kernels.shared.windows import Window, require_output, window_params
 from emitc.layer import Layer, Param
 from emitc.source import SourceNode
 
@@ -44,8 +44,7 @@ class ConvInteger(Op):
 def from_onnx(node: SourceNode) -> Parsed:
     """A convolution on NHWC; the kernel size is the weights'."""
     node.counts((2, 4))
-    height, width = image_size(node)
-    return parsed(ConvInteger(onnx_window(node, height, width, *onnx_kernel(node))), node)
+    return parsed(ConvInteger(onnx_convolution_window(node)), node)
 
 
 def check(bound: BoundNode) -> None:
@@ -55,12 +54,8 @@ def check(bound: BoundNode) -> None:
     require_rank(bound, w, 4)
     out_c, kernel_h, kernel_w, in_c = w.shape
     if min(w.shape) < 1 or x.shape[3] % in_c or out_c % (x.shape[3] // in_c):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has weights that do not fit its input",
-            f"weights {list(w.shape)} (OHWI), input channels {x.shape[3]}",
-            tensor=w,
-        )
+        what = f"{bound.node.op_type} has weights that do not fit its input"
+        raise illegal(bound, what, f"weights {list(w.shape)} (OHWI), input channels {x.shape[3]}", tensor=w)
     require_bytes(bound, kernel_h * kernel_w * in_c)
     zero_step(bound, A_ZERO, 1)
     zero_step(bound, B_ZERO, out_c)

@@ -4,7 +4,7 @@ convolution would read from.
 Shapes  x [N, H, W, I], w [I, KH, KW, O / groups], in TFLite [O, KH, KW, I], b [O] or none, y [N, OH, OW, O]; per dimension
         OH = stride * (H - 1) + output_padding + (KH - 1) * dilation + 1 - pads before and after.
 Types   TFLite: int8, w symmetric with one scale or one per output channel, b int32; x and y int16, b int64 or int16;
-        requantized as a convolution is; w and b may be computed (computed_weights.py).
+        requantized as a convolution is; w and b may be computed (runtime_weights.py).
         float32, where products are summed in the input's order and the bias is added last.
         ONNX: float32; weights and bias may be computed. int8 between DequantizeLinear and QuantizeLinear: int32 accumulators over
         (x - x_zero) * (w - w_zero), bias int32 at the scale x_scale * w_scale, w with one scale or one per output channel;

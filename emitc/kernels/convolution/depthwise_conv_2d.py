@@ -3,7 +3,7 @@
 Shapes  x [N, H, W, C], w [1, KH, KW, C * multiplier], b [C * multiplier] or none, y [N, OH, OW, C * multiplier].
 Types   int8, b and accumulator int32; float32. Output channel c * multiplier + m reads input channel c.
 Errors  weight zero point other than 0; an accumulator that can overflow int32.
-        Computed int8 weights: conv_2d_computed.py; float32 ones have a kernel of their own order.
+        Computed int8 weights: conv_2d_runtime.py; float32 ones have a kernel of their own order.
 Source  TFLite 8-bit quantization specification, DEPTHWISE_CONV_2D.
 """
 
@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed, Variant, require_rank, requires
+from emitc.kernels.contract import KernelDef, Parsed, Variant, requires
 from emitc.kernels.convolution.conv_2d_runtime import ComputedConv2D
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import (
@@ -32,12 +32,9 @@ from emitc.kernels.mac import (
     scalar_int8,
 )
 from emitc.kernels.mac.operand_checks import (
-    check_accumulator,
-    check_float_operands,
-    check_operands,
-    onnx_kernel,
-    require_fitting_channels,
-    require_weight_rank,
+    check_convolution,
+    onnx_convolution_window,
+    tflite_window,
     window_shape,
 )
 from emitc.kernels.mac.problem import MacProblem, maker
@@ -47,10 +44,6 @@ from emitc.kernels.shared.windows import (
     ACTIVATIONS,
     BY_ROWS,
     Window,
-    image_size,
-    onnx_window,
-    require_output,
-    window_of,
     window_overlap,
     window_params,
 )
@@ -73,10 +66,7 @@ class DepthwiseConv2D(Op):
 
 def from_tflite(node: SourceNode) -> Parsed:
     """The options; the multiplier follows from the channels, the file's `depth_multiplier` is known to lie."""
-    node.counts((2, 3))
-    height, width = image_size(node)
-    _, kernel_h, kernel_w, _ = require_weight_rank(node, 4, "[1, KH, KW, C] is expected", "export again")
-    window = window_of(node, height, width, kernel_h, kernel_w, dilated=True)
+    window = tflite_window(node, "[1, KH, KW, C] is expected", "export again")
     activation = node.fused_activation(ACTIVATIONS)
     if runtime_weights.applies(node):
         return Parsed(ComputedConv2D(window, activation, depthwise=True), (0, 1, 2))
@@ -86,26 +76,13 @@ def from_tflite(node: SourceNode) -> Parsed:
 def from_onnx(node: SourceNode) -> Parsed:
     """Conv with a group for each input channel, weights [1, KH, KW, O]."""
     node.counts((2, 3))
-    height, width = image_size(node)
-    window = onnx_window(node, height, width, *onnx_kernel(node))
-    return Parsed(DepthwiseConv2D(window, "NONE", numerics=Numerics.QOPERATOR), (0, 1, 2))
+    return Parsed(DepthwiseConv2D(onnx_convolution_window(node), "NONE", numerics=Numerics.QOPERATOR), (0, 1, 2))
 
 
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
-    op, x, w = bound.op(DepthwiseConv2D), bound.input(0), bound.input(WEIGHTS)
-    require_rank(bound, x, 4)
-    require_rank(bound, w, 4)
-    in_float = accumulation.in_float(bound)
-    if in_float:
-        check_float_operands(bound, w.shape[3])
-    else:
-        check_operands(bound, 3, short_bias=False)
-    require_fitting_channels(bound, depthwise=True)
-    require_output(bound, op.window, w.shape[1], w.shape[2])
-    if not in_float:
-        filters = accumulation.weights_of(bound).astype(np.int64).reshape(-1, w.shape[3]).T
-        check_accumulator(bound, filters, folded=op.zero_point_folded)
+    op = bound.op(DepthwiseConv2D)
+    check_convolution(bound, op.window, folded=op.zero_point_folded, depthwise=True)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -1,6 +1,6 @@
-"""Convolutions in float32 for four output channels at a time: by a float unit that loads several numbers, or by vectors.
+"""Convolutions and matrix products in float32 for blocks of four output channels, by a float unit or by MVE.
 
-The sums are those of the portable kernels, in their order; only the weights are laid out for it.
+The sums are those of the portable kernels, in their order. Only the order of the weights differs.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from emitc.errors import Reason
-from emitc.ir import BoundNode
+from emitc.ir import Array, BoundNode
+from emitc.kernels.mac.problem import DILATED
+from emitc.kernels.mac.weight_packing import blocks_of_four
 from emitc.kernels.shared.windows import window_overlap
 from emitc.layer import Layer, by_channel, whole_window
 from emitc.numerics.requantize import Float32
@@ -25,26 +26,18 @@ COMPUTED = "computed weights"
 
 
 def convolution(bound: BoundNode, layer: Layer, instructions: str) -> Layer | str:
-    """The portable float `layer` of a convolution without groups, for four filters at a time; or why there is none.
-
-    Of every four filters the weights of one value lie side by side; those that are left over follow one by one.
-    """
+    """The portable float `layer` of a convolution without groups, its filters in blocks of four; or why there is none."""
     channels, filters = _value(layer, "out_c"), _filters(layer)
     if filters is None:
         return COMPUTED
     if _value(layer, "dilation_w") != 1:
-        return Reason("it is dilated along the row", "a dilation of 1 there")
-    fours = channels // TOGETHER * TOGETHER
-    sets = filters[:fours].reshape(-1, TOGETHER, filters.shape[1]).transpose(0, 2, 1)
-    weights = np.concatenate([sets.reshape(-1), filters[fours:].reshape(-1)])
-    ahead = whole_window(channels, TOGETHER, 4)
-    return _laid_out(
-        bound, layer, f"convolution/conv_2d_float_{instructions}", weights, "four by four", instructions, ahead
-    )
+        return DILATED
+    weights, ahead = blocks_of_four(filters), whole_window(channels, TOGETHER, 4)
+    return _laid_out(bound, layer, "convolution/conv_2d_float", weights, "four by four", instructions, ahead)
 
 
 def product(bound: BoundNode, layer: Layer, instructions: str) -> Layer | str:
-    """The same of a matrix product, whose portable `layer` has its rows as images of one pixel."""
+    """The same of a matrix product, whose portable `layer` has its rows as images of one pixel each."""
     fours = convolution(bound, layer, instructions)
     if isinstance(fours, str):
         return fours
@@ -61,10 +54,10 @@ def depthwise(bound: BoundNode, layer: Layer, instructions: str) -> Layer | str:
         return COMPUTED
     if channels != _value(layer, "groups") or channels % TOGETHER:
         return "there is code for one filter for each of whole fours of channels"
-    # Four channels at a time are as one channel of four numbers.
+    # A block of four channels is read and stored as one channel of four numbers.
     ahead = by_channel(channels // TOGETHER, channels // TOGETHER, 1, 4 * TOGETHER, 4 * TOGETHER)
-    template = f"convolution/depthwise_conv_2d_float_{instructions}"
-    return _laid_out(bound, layer, template, filters.T.reshape(-1), "tap by tap", instructions, ahead)
+    template, weights = "convolution/depthwise_conv_2d_float", filters.T.reshape(-1)
+    return _laid_out(bound, layer, template, weights, "tap by tap", instructions, ahead)
 
 
 def _value(layer: Layer, name: str) -> int:
@@ -78,7 +71,7 @@ def _filters(layer: Layer) -> Float32 | None:
 
 
 def _laid_out(
-    bound: BoundNode, layer: Layer, template: str, weights: Float32, order: str, instructions: str, ahead: int | None
+    bound: BoundNode, layer: Layer, template: str, weights: Array, order: str, instructions: str, ahead: int | None
 ) -> Layer:
     """The layer by another template, which has no groups and its weights in another order."""
     tables = tuple(
@@ -89,5 +82,7 @@ def _laid_out(
     )
     params = tuple(param for param in layer.params if param.name != "groups")
     overlaps = window_overlap(bound, params, ahead)
-    headers = HEADERS[instructions]
-    return replace(layer, template=template, tables=tables, params=params, overlaps=overlaps, headers=headers)
+    return replace(
+        layer, template=f"{template}_{instructions}", tables=tables, params=params, overlaps=overlaps,
+        headers=HEADERS[instructions],
+    )  # fmt: skip

@@ -1,6 +1,6 @@
-"""Recurrent layers and matrix products in float32, four sums at a time: by a float unit that loads several numbers, or vectors.
+"""Recurrent layers and matrix products in float32, four sums at a time, by a float unit or by MVE.
 
-The sums are those of the portable kernels, in their order; only weights are laid out for it, four by four.
+The sums are those of the portable kernels, in their order. Only the order of the weights differs.
 """
 
 from __future__ import annotations

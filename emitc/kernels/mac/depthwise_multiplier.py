@@ -19,7 +19,6 @@ from emitc.kernels.mac import accumulation, dsp_int8, int16_dsp_mve
 from emitc.kernels.mac.problem import FOUR_BITS, POINTER_BYTES, FoldedWeights, MacProblem, packed_table
 from emitc.kernels.mac.requantization import requantization
 from emitc.kernels.mac.weight_packing import shape_text
-from emitc.kernels.shared.windows import BY_ROWS
 from emitc.layer import Layer, Param, Scratch, Table
 from emitc.numerics.requantize import reduced_multiplier
 
@@ -79,9 +78,7 @@ def mve_depthwise(problem: MacProblem) -> Layer | str:
         *problem.output_limits,
     )
     ahead = _ahead(problem, range(0, out, _LANES))
-    return folded.layer(
-        "convolution/depthwise_spread_mve", tables, params, ahead=ahead, by_rows=BY_ROWS, headers=("emitc_mve.h",)
-    )
+    return folded.layer("convolution/depthwise_spread_mve", tables, params, ahead=ahead, headers=("emitc_mve.h",))
 
 
 def dsp_depthwise(problem: MacProblem) -> Layer | str:
@@ -116,6 +113,5 @@ def dsp_depthwise(problem: MacProblem) -> Layer | str:
             Scratch("taps", POINTER_BYTES * kernel_h * kernel_w),
         ),
         ahead=_ahead(problem, firsts),
-        by_rows=BY_ROWS,
         headers=(dsp_int8.HEADER, int16_dsp_mve.DSP_HEADER, "emitc_dsp_depthwise.h"),
     )

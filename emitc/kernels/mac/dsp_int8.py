@@ -201,7 +201,6 @@ def _without_scratch(folded: FoldedWeights) -> Layer:
         (*folded.tables(weights), padding),
         (*problem.window_params, problem.zero_point, *problem.output_limits),
         ahead=whole_window(channels, BLOCK, 1),
-        by_rows=BY_ROWS,
         headers=HEADERS,
     )
 
@@ -282,6 +281,5 @@ def depthwise(problem: MacProblem, *, scratch: bool = True) -> Layer | str:
         (*problem.window_params, problem.zero_point, *problem.output_limits),
         scratch=tuple(Scratch(role, size) for role, size in sizes.items() if size),
         ahead=channels if is_3x3 and channels not in (1, BLOCK) else ahead,
-        by_rows=BY_ROWS,
         headers=HEADERS,
     )

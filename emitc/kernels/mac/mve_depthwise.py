@@ -18,7 +18,6 @@ from emitc.ir import Array
 from emitc.kernels.mac.mve_int8 import HEADERS, channel_order, fold, inner_columns, ordered_tables
 from emitc.kernels.mac.problem import POINTER_BYTES, FoldedWeights, MacProblem, packed_table
 from emitc.kernels.mac.weight_packing import LANES, pack_mve_taps
-from emitc.kernels.shared.windows import BY_ROWS
 from emitc.layer import Layer, Param, Scratch, Table
 
 
@@ -61,7 +60,6 @@ def depthwise(problem: MacProblem) -> Layer | str:
             problem.window_params + params,
             scratch=(Scratch("taps", POINTER_BYTES * 10 + pixel + (LANES * 9 if together > 1 else 0)),),
             ahead=ahead,
-            by_rows=BY_ROWS,
             headers=HEADERS,
         )
     outside = 0 if _inside(problem.window_params) else pixel
@@ -74,7 +72,6 @@ def depthwise(problem: MacProblem) -> Layer | str:
         (*problem.window_params, *params[:3], outside_param, *params[3:]),
         scratch=(Scratch("sums", scratch),),
         ahead=ahead,
-        by_rows=BY_ROWS,
         headers=HEADERS,
     )
 

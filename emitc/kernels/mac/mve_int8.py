@@ -144,7 +144,7 @@ def _row(problem: MacProblem) -> Layer | str:
         spec = replace(spec, short="away", suffix=spec.suffix.replace("_up", "_away"))
     tables = _tables(folded, pixels_per_load=2 if is_long else 1, eights=False)
     params = (*problem.size_params[1:], *problem.output_params)
-    return replace(folded, spec=spec).layer(template, tables, params, ahead=ahead, headers=HEADERS)
+    return replace(folded, spec=spec).layer(template, tables, params, ahead=ahead, by_rows=None, headers=HEADERS)
 
 
 def _tables(folded: FoldedWeights, *, pixels_per_load: int, eights: bool) -> tuple[Table, ...]:

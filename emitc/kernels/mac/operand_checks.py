@@ -6,8 +6,8 @@ import numpy as np
 
 from emitc.errors import EXPORT_AGAIN
 from emitc.ir import BoundNode, DType, Numerics, Shape, Tensor
-from emitc.kernels.contract import illegal, require_dtypes, require_quantization, unsupported
-from emitc.kernels.mac.accumulation import bias_of
+from emitc.kernels.contract import illegal, require_dtypes, require_quantization, require_rank, unsupported
+from emitc.kernels.mac.accumulation import bias_of, in_float, weights_of
 from emitc.kernels.mac.requantization import (
     BIAS,
     FACTOR_LIMIT,
@@ -18,7 +18,7 @@ from emitc.kernels.mac.requantization import (
     reduced,
 )
 from emitc.kernels.shared import int16x8
-from emitc.kernels.shared.windows import Window
+from emitc.kernels.shared.windows import Window, image_size, onnx_window, require_output, window_of
 from emitc.numerics.requantize import INT32_MAX, Int64
 from emitc.source import SourceNode
 
@@ -165,6 +165,36 @@ def require_fitting_channels(bound: BoundNode, *, depthwise: bool = False) -> No
     if not fits:
         what = f"{bound.node.op_type} has channels that do not fit"
         raise illegal(bound, what, f"input {x.shape[3]}, weights {weights}", tensor=w)
+
+
+def check_convolution(bound: BoundNode, window: Window, *, folded: bool, depthwise: bool = False) -> None:
+    """Refuses operands of a convolution with constant weights that no kernel covers. folded: as in `check_accumulator`."""
+    x, w, axis = bound.input(0), bound.input(WEIGHTS), 3 if depthwise else 0
+    require_rank(bound, x, 4)
+    require_rank(bound, w, 4)
+    floats = in_float(bound)
+    if floats:
+        check_float_operands(bound, w.shape[axis])
+    else:
+        check_operands(bound, axis, short_bias=not depthwise)
+    require_fitting_channels(bound, depthwise=depthwise)
+    require_output(bound, window, w.shape[1], w.shape[2])
+    if not floats:
+        filters = np.moveaxis(weights_of(bound), axis, 0).astype(np.int64).reshape(w.shape[axis], -1)
+        check_accumulator(bound, filters, folded=folded)
+
+
+def tflite_window(node: SourceNode, why: str, hint: str = EXPORT_AGAIN) -> Window:
+    """The window of a convolution of TFLite over NHWC, of the weights' size. why, hint: of a refusal of another rank."""
+    node.counts((2, 3))
+    size = image_size(node)
+    _, kernel_h, kernel_w, _ = require_weight_rank(node, 4, why, hint)
+    return window_of(node, *size, kernel_h, kernel_w, dilated=True)
+
+
+def onnx_convolution_window(node: SourceNode) -> Window:
+    """The window of a convolution of ONNX on NHWC, whose size is that of its weights."""
+    return onnx_window(node, *image_size(node), *onnx_kernel(node))
 
 
 def require_fitting_rows(bound: BoundNode, *, keep_dims: bool) -> None:

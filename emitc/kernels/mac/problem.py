@@ -28,7 +28,7 @@ from emitc.kernels.mac.requantization import (
     requantization_tables,
 )
 from emitc.kernels.mac.weight_packing import shape_text
-from emitc.kernels.shared.windows import Window, window_overlap, window_params
+from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
 from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 
@@ -236,7 +236,7 @@ class FoldedWeights:
         headers: tuple[str, ...],
         ahead: int | None = None,
         scratch: tuple[Scratch, ...] = (),
-        by_rows: ByRows | None = None,
+        by_rows: ByRows | None = BY_ROWS,
     ) -> Layer:
         """The layer of one input. weights: their table, or all tables. ahead: bytes, as `WindowOrder` says."""
         problem = self.problem

@@ -1,9 +1,9 @@
 """What CONV_2D, DEPTHWISE_CONV_2D, TRANSPOSE_CONV and FULLY_CONNECTED of TFLite share where their weights are computed bytes.
 
-Nothing is known of such weights but their type, so that sums are bounded by the number of products. A computed bias is added at
-their end, where they wrap as TFLite Micro's do; so it is where that alone is computed. Beside int16 inputs sums that a bias of
-64 bits takes beyond 48 wrap once more when they are multiplied.
-Errors  more products than their type holds.
+Only the type of such weights is known, so that the number of products bounds the sums. A computed bias is added at the end of a
+sum, which wraps then as TFLite Micro's does. With int16 inputs and a bias of 64 bits, sums beyond 48 bits wrap once more when
+they are multiplied.
+Errors  more products than the type of the sums holds.
 """
 
 from __future__ import annotations
@@ -66,17 +66,13 @@ def check_sums(bound: BoundNode, depth: int) -> None:
     largest = reach * heaviest * depth + constant
     wide = reduced(bound)
     if largest > (int16x8.SUM_MAX if wide else INT32_MAX):
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} with computed weights over {depth} elements is not supported",
-            f"sums can reach {largest}, which leaves {48 if wide else 32} bits",
-            "reduce the depth",
-            bound.input(WEIGHTS),
-        )
+        what = f"{bound.node.op_type} with computed weights over {depth} elements is not supported"
+        why = f"sums can reach {largest}, which leaves {48 if wide else 32} bits"
+        raise unsupported(bound, what, why, "reduce the depth", bound.input(WEIGHTS))
 
 
 def adding_last(bound: BoundNode, kind: KernelSpec) -> KernelSpec:
-    """The kernel of a constant bias as that of a computed one, where it is: any number may come."""
+    """The spec of a kernel that adds a computed bias at the end of a sum; `kind` itself where the bias is constant."""
     bias = bound.optional(BIAS)
     if bias is None or bias.is_constant:
         return kind
@@ -104,10 +100,11 @@ def spec(bound: BoundNode, depth: int, suffix: str = "") -> KernelSpec:
     return adding_last(bound, kind)
 
 
-def as_they_lie(
-    bound: BoundNode, template: str, params: tuple[Param, ...], *, activation: str, depth: int, outputs: int
-) -> Layer:
-    """A layer with weights, and a computed bias, as they lie. params: before those of its `outputs`, each of `depth` products."""
+def runtime_layer(bound: BoundNode, template: str, params: tuple[Param, ...], *, activation: str, depth: int) -> Layer:
+    """A layer that takes weights, and a computed bias, in the model's order. depth: products of each output.
+
+    params: those before the parameters of the outputs.
+    """
     scale, kind = requantization(bound), spec(bound, depth)
     return Layer(
         template,
@@ -115,7 +112,7 @@ def as_they_lie(
         (0, WEIGHTS, *((BIAS,) if kind.late_bias else ())),
         (*bias_table(bound, kind), *requantization_tables(scale, kind)),
         (*params, *output_params(bound, scale, activation_clamp(activation, bound.output))),
-        macs=outputs * depth,
+        macs=bound.output.elements * depth,
         spec=kind,
     )
 

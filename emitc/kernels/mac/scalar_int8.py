@@ -23,7 +23,6 @@ from emitc.kernels.mac.problem import (
     factor_parts,
 )
 from emitc.kernels.mac.weight_packing import shape_text, weight_table
-from emitc.kernels.shared.windows import BY_ROWS
 from emitc.layer import AccessOrder, ByRows, Layer, Param, Scratch, Table, WindowOrder, by_channel, whole_window
 from emitc.numerics.requantize import Int64
 
@@ -96,7 +95,6 @@ def convolution(problem: MacProblem, *, mul32: bool = False) -> Layer | str:
         _paired_table(folded.filters, problem.filters.shape),
         (*problem.window_params, pairs_param, edge_param, problem.zero_point, *problem.output_limits),
         scratch=(Scratch("windows", edge + words),),
-        by_rows=BY_ROWS,
         headers=HEADERS,
     )
 
@@ -126,7 +124,6 @@ def depthwise(problem: MacProblem, *, mul32: bool = False) -> Layer | str:
         (*problem.window_params, problem.zero_point, *problem.output_limits),
         scratch=(Scratch("taps", channels + taps),),
         ahead=by_channel(channels, channels, 1, 1, 1),
-        by_rows=BY_ROWS,
         headers=HEADERS,
     )
     return replace(layer, overlaps=tuple(replace(each, walk=_tiled(each.walk)) for each in layer.overlaps))

@@ -3,8 +3,8 @@
 Shapes  x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O], or x's leading dimensions with
         keep_num_dims.
 Types   int8, b and accumulator int32; w int4; x and y int16, b int64 or int32 (int16x8.py); float32 (TFLite:
-        fully_connected_float.py); legacy uint8, held as int8 (fully_connected_once.py).
-        Computed weights: fully_connected_computed.py.
+        fully_connected_float.py); legacy uint8, held as int8 (fully_connected_uint8.py).
+        Computed weights: fully_connected_runtime.py.
         int8 weights with one scale may have a zero point.
 Errors  a weight zero point otherwise; an accumulator that can overflow int32; shuffled weights.
 Source  TFLite 8-bit quantization specification, FULLY_CONNECTED.

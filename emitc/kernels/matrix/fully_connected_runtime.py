@@ -109,14 +109,8 @@ def _by_pixels(bound: BoundNode) -> Layer:
     sizes = (1, 1, rows, depth, 1, rows, out, 1, 1, 1, 1, 1, 1, 0, 0)
     window = tuple(Param(name, "int32_t", value) for name, value in zip(WINDOW_PARAMS, sizes, strict=True))
     params = (*window, accumulation.groups_param(1), accumulation.input_offset(bound, folded=False))
-    return runtime_weights.as_they_lie(
-        bound,
-        "convolution/conv_2d_taps",
-        params,
-        activation=bound.op(ComputedFullyConnected).activation,
-        depth=depth,
-        outputs=bound.output.elements,
-    )
+    activation = bound.op(ComputedFullyConnected).activation
+    return runtime_weights.runtime_layer(bound, "convolution/conv_2d_taps", params, activation=activation, depth=depth)
 
 
 def lower(bound: BoundNode) -> Layer:

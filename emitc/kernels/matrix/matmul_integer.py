@@ -81,12 +81,8 @@ def _sizes(bound: BoundNode) -> _Sizes:
     wide_a, wide_b = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
     batch = common_shape([wide_a[:-2], wide_b[:-2]]) if len(wide_a) > 1 and len(wide_b) > 1 else None
     if batch is None or wide_a[-1] != wide_b[-2]:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has matrices whose shapes do not fit each other",
-            f"{list(a)} and {list(b)}",
-            tensor=bound.input(B),
-        )
+        what = f"{bound.node.op_type} has matrices whose shapes do not fit each other"
+        raise illegal(bound, what, f"{list(a)} and {list(b)}", tensor=bound.input(B))
     output = (*batch, *wide_a[-2:-1][: len(a) - 1], *wide_b[-1:][: len(b) - 1])
     return _Sizes(wide_a[:-2], wide_b[:-2], batch, wide_a[-2], wide_a[-1], wide_b[-1], output)
 
@@ -98,12 +94,9 @@ def check(bound: BoundNode) -> None:
     zero_step(bound, A_ZERO, sizes.rows)
     zero_step(bound, B_ZERO, sizes.columns)
     if len(walks_of([sizes.a_batch, sizes.b_batch], sizes.batch)) > OUTER_LOOPS + 1:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} repeats its inputs along too many alternating dimensions",
-            f"{list(sizes.a_batch)} and {list(sizes.b_batch)} need more than {OUTER_LOOPS + 1} nested loops",
-            "expand one input first",
-        )
+        what = f"{bound.node.op_type} repeats its inputs along too many alternating dimensions"
+        why = f"{list(sizes.a_batch)} and {list(sizes.b_batch)} need more than {OUTER_LOOPS + 1} nested loops"
+        raise unsupported(bound, what, why, "expand one input first")
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -134,17 +127,21 @@ def lower(bound: BoundNode) -> Layer:
     if b.is_constant and one_matrix and constant_zero(bound, B_ZERO):
         return _constant_matrix(bound, sizes, per_row)
     present, absent = zero_points(bound, (A_ZERO, B_ZERO))
-    size = (
-        Param("rows", "int32_t", sizes.rows),
-        Param("depth", "int32_t", sizes.depth),
-        Param("columns", "int32_t", sizes.columns),
-        Param("a_zero_step", "int32_t", per_row, "0: one zero point for all rows"),
-        Param("b_zero_step", "int32_t", zero_step(bound, B_ZERO, sizes.columns), "0: one for all columns"),
-    )
+    size = _params(sizes, sizes.rows, per_row, zero_step(bound, B_ZERO, sizes.columns))
     walk = walk_params([sizes.a_batch, sizes.b_batch], sizes.batch)
     spec = typed(bound.input(A).dtype, DType.INT32, b.dtype)
     return Layer(
         "matrix/matmul_integer", "portable", (A, B, *present), absent, (*size, *walk), macs=work(bound), spec=spec
+    )
+
+
+def _params(sizes: _Sizes, rows: int, a_zero_step: int, b_zero_step: int) -> tuple[Param, ...]:
+    return (
+        Param("rows", "int32_t", rows),
+        Param("depth", "int32_t", sizes.depth),
+        Param("columns", "int32_t", sizes.columns),
+        Param("a_zero_step", "int32_t", a_zero_step, "0: one zero point for all rows"),
+        Param("b_zero_step", "int32_t", b_zero_step, "0: one for all columns"),
     )
 
 
@@ -205,13 +202,7 @@ def _constant_matrix(bound: BoundNode, sizes: _Sizes, per_row: int) -> Layer:
         Table("centred", "int32_t", tuple(centred.tolist()), "sum of each column without its zero point"),
         Table("b_zero", "int8_t", tuple(zeros.tolist()), "zero point of the matrix"),
     )
-    params = (
-        Param("rows", "int32_t", math.prod(sizes.batch) * sizes.rows),
-        Param("depth", "int32_t", sizes.depth),
-        Param("columns", "int32_t", sizes.columns),
-        Param("a_zero_step", "int32_t", per_row, "0: one zero point for all rows"),
-        Param("b_zero_step", "int32_t", int(len(zeros) > 1), "0: one for all columns"),
-    )
+    params = _params(sizes, math.prod(sizes.batch) * sizes.rows, per_row, int(len(zeros) > 1))
     spec = typed(bound.input(A).dtype, DType.INT32)
     return Layer(
         "matrix/matmul_integer_constant",

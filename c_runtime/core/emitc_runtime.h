@@ -3,15 +3,16 @@
  *
  * Everything that generated code needs besides <stdint.h>, <stddef.h> and <string.h>. No heap, no globals, no I/O.
  *
- * Options, all off by default:
- *   EMITC_TRACE   calls emitc_layer_hook(), which the application then defines, after every layer: for profiling and
- *                 for comparing layer by layer. Without it the calls are not compiled at all.
- *   EMITC_TRACE_ROWS   with EMITC_TRACE: the hook is called for every row of layers that run row by row.
- *   EMITC_NO_TARGET_CHECK, EMITC_NO_TARGET_WARNING   no check of a kernel library's version, no warning about another
- *   core. EMITC_DSP_FEW_REGISTERS, EMITC_MVE_FEW_REGISTERS   C in the place of assembly that needs all registers (-fPIC
- *   keeps one). EMITC_FLOAT_HARDWARE   1 or 0: float32 requantization by the core's float unit, or by integer code. The
- *                 result is the same bit for bit; without the option the compiler's own macros tell what is faster.
- *                 Give all files the same value.
+ * Options, all off by default; give every file the same:
+ *   EMITC_NO_ASM             Plain C only, without assembly and vector intrinsics: for certification, or for another
+ *                            option of the compiler that takes a register away. Every result stays the same.
+ *   EMITC_TRACE              After every layer, emitc_layer_hook() is called, which the application then defines: for
+ *                            profiling and for comparing layer by layer.
+ *   EMITC_TRACE_ROWS         With EMITC_TRACE: the hook is called for every row of layers that run row by row.
+ *   EMITC_NO_TARGET_CHECK    No check of a kernel library's version.
+ *   EMITC_NO_TARGET_WARNING  No warning where the core lacks the instructions that the package was made for.
+ *   EMITC_FLOAT_HARDWARE     1 or 0: float32 requantization by the core's float unit, or by integer code, with the same
+ *                            result. Without the option, the compiler's own macros tell what is faster.
  */
 #ifndef EMITC_RUNTIME_H
 #define EMITC_RUNTIME_H
@@ -51,6 +52,12 @@ typedef enum emitc_status {
 #define EMITC_ALWAYS_INLINE static inline
 #define EMITC_NOINLINE static inline
 #define EMITC_AT_WORD(pointer) (pointer)
+#endif
+/* 1 where assembly in the syntax of GCC is compiled; plain C is compiled elsewhere. */
+#if defined(__GNUC__) && !defined(EMITC_NO_ASM)
+#define EMITC_ASM 1
+#else
+#define EMITC_ASM 0
 #endif
 #if defined(__GNUC__) && defined(__OPTIMIZE_SIZE__)
 #define EMITC_INLINE_FOR_SPEED static __attribute__((unused))
@@ -130,7 +137,7 @@ static inline int32_t emitc_high_mul_q15(int32_t acc, int32_t m)
 #if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__) || defined(EMITC_NARROW_MULTIPLY)
     /* No multiplication gives 64 bits there. */
     return (acc >> 16) * m + (int32_t)((((uint32_t)acc & 0xffffu) * (uint32_t)m) >> 16);
-#elif defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__GNUC__)
+#elif defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && EMITC_ASM
     int32_t product; /* compilers take a long multiplication and put its halves together */
     __asm__("smulwb %0, %1, %2" : "=r"(product) : "r"(acc), "r"(m));
     return product;
@@ -189,11 +196,11 @@ static inline int16_t emitc_output_s16_wide(int64_t acc, int32_t m, int32_t righ
 static inline int32_t emitc_rint_f32(int32_t acc, float scale)
 {
     const float product = (float)acc * scale;
-#if defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP)
+#if EMITC_ASM && defined(__arm__) && defined(__ARM_FP)
     int32_t rounded; /* saturates */
     __asm__("vcvtr.s32.f32 %0, %1" : "=t"(rounded) : "t"(product));
     return rounded;
-#elif defined(__GNUC__) && defined(__riscv_flen)
+#elif EMITC_ASM && defined(__riscv_flen)
     int32_t rounded; /* saturates */
     __asm__("fcvt.w.s %0, %1, rne" : "=r"(rounded) : "f"(product));
     return rounded;
@@ -279,6 +286,25 @@ static inline int32_t emitc_output_f32(int32_t acc, float scale, int32_t offset,
     return emitc_scale_f32(acc, scale, low - offset, high - offset) + offset;
 }
 
+/* x, where no compiler sees that it is a product: a sum that follows cannot become one fused multiply-add with it,
+ * which would leave out the product's rounding. */
+static inline float emitc_unfused(float x)
+{
+#if EMITC_ASM && defined(__arm__) && defined(__ARM_FP)
+    __asm__("" : "+t"(x));
+    return x;
+#elif EMITC_ASM
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    __asm__("" : "+r"(bits));
+    memcpy(&x, &bits, sizeof x);
+    return x;
+#else
+    volatile float seen = x;
+    return seen;
+#endif
+}
+
 /* Four accumulators that share their input values. */
 typedef struct emitc_acc4 {
     int32_t a0;
@@ -297,41 +323,40 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_mac4(emitc_acc4 acc, int32_t value, const i
     return acc;
 }
 
-/* acc.aj + sum over i < n of x[i] * w[4 * i + j]; four steps a turn, so that the loop itself costs little. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
-{
-    for (int32_t turn = n >> 2; turn > 0; turn--) {
-        acc = emitc_mac4(acc, x[0], w);
-        acc = emitc_mac4(acc, x[1], w + 4);
-        acc = emitc_mac4(acc, x[2], w + 8);
-        acc = emitc_mac4(acc, x[3], w + 12);
-        x += 4;
-        w += 16;
+/* A function that returns acc.aj + the sum over i < n of x[i] * weight j of value i. The four weights of a value take
+ * `bytes` bytes. Four values a turn, so that the loop itself costs little. */
+#define EMITC_DOT4(name, type, mac, bytes) \
+    EMITC_ALWAYS_INLINE emitc_acc4 name(emitc_acc4 acc, const type *x, const int8_t *w, int32_t n) \
+    { \
+        for (int32_t turn = n >> 2; turn > 0; turn--) { \
+            acc = mac(acc, x[0], w); \
+            acc = mac(acc, x[1], w + (bytes)); \
+            acc = mac(acc, x[2], w + 2 * (bytes)); \
+            acc = mac(acc, x[3], w + 3 * (bytes)); \
+            x += 4; \
+            w += 4 * (bytes); \
+        } \
+        for (int32_t rest = n & 3; rest > 0; rest--) { \
+            acc = mac(acc, *x, w); \
+            x += 1; \
+            w += (bytes); \
+        } \
+        return acc; \
     }
-    for (int32_t rest = n & 3; rest > 0; rest--) {
-        acc = emitc_mac4(acc, *x, w);
-        x += 1;
-        w += 4;
+/* The same with an offset added to every x[i]. */
+#define EMITC_DOT4_OFFSET(name, mac, bytes) \
+    EMITC_ALWAYS_INLINE emitc_acc4 name(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w, int32_t n) \
+    { \
+        for (; n > 0; n--) { \
+            acc = mac(acc, *x + offset, w); \
+            x += 1; \
+            w += (bytes); \
+        } \
+        return acc; \
     }
-    return acc;
-}
-
-/* emitc_dot4 of int16 values. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_x16(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t n)
-{
-    for (int32_t turn = n >> 2; turn > 0; turn--) {
-        acc = emitc_mac4(acc, x[0], w);
-        acc = emitc_mac4(acc, x[1], w + 4);
-        acc = emitc_mac4(acc, x[2], w + 8);
-        acc = emitc_mac4(acc, x[3], w + 12);
-        x += 4;
-        w += 16;
-    }
-    for (int32_t rest = n & 3; rest > 0; rest--, x++, w += 4) {
-        acc = emitc_mac4(acc, *x, w);
-    }
-    return acc;
-}
+EMITC_DOT4(emitc_dot4, int8_t, emitc_mac4, 4)
+EMITC_DOT4(emitc_dot4_x16, int16_t, emitc_mac4, 4)
+EMITC_DOT4_OFFSET(emitc_dot4_offset, emitc_mac4, 4)
 
 /* Four sums of 64 bits. */
 typedef struct emitc_sum4 {
@@ -359,18 +384,6 @@ EMITC_ALWAYS_INLINE emitc_sum4 emitc_dot4_x16_wide(emitc_sum4 sum, const int16_t
     return sum;
 }
 
-/* emitc_dot4 with an offset added to every x[i]. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_offset(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w,
-    int32_t n)
-{
-    for (; n > 0; n--) {
-        acc = emitc_mac4(acc, *x + offset, w);
-        x += 1;
-        w += 4;
-    }
-    return acc;
-}
-
 /* Weight `index` of those with four bits each: two lie in a byte, the first one in its low half. */
 EMITC_ALWAYS_INLINE int32_t emitc_int4(const int8_t *w, int32_t index)
 {
@@ -388,36 +401,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_mac4_int4(emitc_acc4 acc, int32_t value, co
     return acc;
 }
 
-/* emitc_dot4 with weights of four bits: those of x[i] lie in w[2 * i] and w[2 * i + 1]. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_int4(emitc_acc4 acc, const int8_t *x, const int8_t *w, int32_t n)
-{
-    for (int32_t turn = n >> 2; turn > 0; turn--) {
-        acc = emitc_mac4_int4(acc, x[0], w);
-        acc = emitc_mac4_int4(acc, x[1], w + 2);
-        acc = emitc_mac4_int4(acc, x[2], w + 4);
-        acc = emitc_mac4_int4(acc, x[3], w + 6);
-        x += 4;
-        w += 8;
-    }
-    for (int32_t rest = n & 3; rest > 0; rest--) {
-        acc = emitc_mac4_int4(acc, *x, w);
-        x += 1;
-        w += 2;
-    }
-    return acc;
-}
-
-/* The same with an offset added to every x[i]. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_dot4_offset_int4(emitc_acc4 acc, const int8_t *x, int32_t offset, const int8_t *w,
-    int32_t n)
-{
-    for (; n > 0; n--) {
-        acc = emitc_mac4_int4(acc, *x + offset, w);
-        x += 1;
-        w += 2;
-    }
-    return acc;
-}
+EMITC_DOT4(emitc_dot4_int4, int8_t, emitc_mac4_int4, 2)
+EMITC_DOT4_OFFSET(emitc_dot4_offset_int4, emitc_mac4_int4, 2)
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@
 
 #include "emitc_bits.h"
 
-#if defined(__GNUC__) && ((defined(__arm__) && defined(__ARM_FEATURE_FMA)) || defined(__riscv_flen))
+#if EMITC_ASM && ((defined(__arm__) && defined(__ARM_FEATURE_FMA)) || defined(__riscv_flen))
 #define EMITC_FUSED 1
 #else
 #define EMITC_FUSED 0

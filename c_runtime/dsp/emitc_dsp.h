@@ -13,7 +13,7 @@
 
 #include "emitc_runtime.h"
 
-#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP && defined(__thumb2__) && defined(__GNUC__)
+#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP && defined(__thumb2__) && EMITC_ASM
 #define EMITC_DSP 1
 #else
 #define EMITC_DSP 0

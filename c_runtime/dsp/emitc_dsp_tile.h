@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension: sums of several pixels and channels at once, with inner loops in assembly
- * where gcc compiles.
- *
- * Options, off by default:
- *   EMITC_DSP_FEW_REGISTERS   the inner loops in C, as clang always gets them, and cores with MVE: for a gcc that keeps
- *                             a register for itself, by -fno-omit-frame-pointer or the like. It says "impossible
- *                             constraints" without the option.
+ * where gcc compiles. A gcc that keeps a register for itself, by -fno-omit-frame-pointer or the like, says "impossible
+ * constraints": compile without that option, or with EMITC_NO_ASM.
  */
 #ifndef EMITC_DSP_TILE_H
 #define EMITC_DSP_TILE_H
@@ -24,8 +20,14 @@ typedef struct emitc_tile {
     int32_t b3;
 } emitc_tile;
 
-#if EMITC_DSP && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(__ARM_FEATURE_MVE) \
-    && !defined(EMITC_DSP_FEW_REGISTERS)
+/* The inner loops in assembly take every register, which only an optimizing gcc can give. */
+#if EMITC_DSP && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(__ARM_FEATURE_MVE)
+#define EMITC_TILE_ASM 1
+#else
+#define EMITC_TILE_ASM 0
+#endif
+
+#if EMITC_TILE_ASM
 /* One word of weights, two values of two channels, meets the same two values of four pixels: 16 products. */
 #define EMITC_TILE_WORD \
     "ldr %[odd], [%[w]], #4\n\t" \
@@ -140,7 +142,7 @@ typedef struct emitc_output {
 EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const uint32_t *x,
     const int8_t **weights, int32_t words)
 {
-#if defined(EMITC_TILE_WORD)
+#if EMITC_TILE_ASM
     EMITC_TILE_START
     __asm__ volatile(EMITC_TILE_TEXT : EMITC_TILE_REGISTERS : [most] "m"(most), [end] "m"(end) : "cc", "memory");
     const emitc_tile t = {sum_a, a1, a2, a3, sum_b, b1, b2, b3};
@@ -167,7 +169,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, c
     return t;
 }
 
-#if defined(EMITC_TILE_WORD)
+#if EMITC_TILE_ASM
 #define EMITC_TILE_FUNCTION(name, text) \
     EMITC_ALWAYS_INLINE void name( \
         int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, \
@@ -204,7 +206,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, c
 EMITC_TILE_FUNCTION(emitc_tile_up, EMITC_TILE_UP)
 EMITC_TILE_FUNCTION(emitc_tile_away, EMITC_TILE_AWAY)
 
-#if defined(EMITC_TILE_WORD)
+#if EMITC_TILE_ASM
 /* Two words of weights, two values of four channels, meet the same two values of two pixels: 16 products. */
 #define EMITC_TWO_WORD \
     "ldrd %[p], %[q], [%[x]], #8\n\t" \
@@ -230,7 +232,7 @@ EMITC_TILE_FUNCTION(emitc_tile_away, EMITC_TILE_AWAY)
 EMITC_ALWAYS_INLINE emitc_tile emitc_two_more(emitc_tile t, const uint32_t *x, const int8_t **weights, int32_t words)
 {
     const int8_t *w = *weights;
-#if defined(EMITC_TILE_WORD) && !defined(__OPTIMIZE_SIZE__) /* gcc inlines it there where a register is missing */
+#if EMITC_TILE_ASM && !defined(__OPTIMIZE_SIZE__) /* gcc inlines it there where a register is missing */
     const int8_t *const end = w + 8 * words;
     const int8_t *const most = end - 8 * (words & 3);
     uint32_t even, odd, p, q;
@@ -313,7 +315,7 @@ EMITC_ALWAYS_INLINE void emitc_tile_float(
     int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, int32_t step,
     float factor_a, float factor_b, int32_t offset)
 {
-#if defined(EMITC_TILE_WORD) && defined(__ARM_FP)
+#if EMITC_TILE_ASM && defined(__ARM_FP)
     EMITC_TILE_START
     __asm__ volatile(EMITC_TILE_BOTH(EMITC_TILE_FLOAT)
         : EMITC_TILE_REGISTERS
@@ -365,7 +367,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac4_wide_twice(
 EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac8(
     emitc_tile t, const int8_t *const *first, const int8_t *const *second, int32_t channel, const int8_t **w)
 {
-#if defined(EMITC_TILE_WORD)
+#if EMITC_TILE_ASM
     uint32_t value;
     uint32_t tap;
     uint32_t even;
@@ -405,7 +407,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac8(
 EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac8_wide(
     emitc_tile t, const int8_t *const *first, const int8_t *const *second, int32_t channel, const int16_t **w)
 {
-#if defined(EMITC_TILE_WORD)
+#if EMITC_TILE_ASM
     uint32_t value;
     uint32_t tap;
     uint32_t even;

@@ -9,7 +9,7 @@
 
 #include "emitc_runtime.h"
 
-#if defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4) != 0
+#if EMITC_ASM && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4) != 0
 #define EMITC_FPU_ARM 1
 #else
 #define EMITC_FPU_ARM 0
@@ -38,7 +38,7 @@ EMITC_ALWAYS_INLINE int32_t emitc_nearest_even(float x)
     int32_t rounded;
     __asm__("vcvtr.s32.f32 %0, %1" : "=t"(rounded) : "t"(x));
     return rounded;
-#elif defined(__GNUC__) && defined(__riscv_flen)
+#elif EMITC_ASM && defined(__riscv_flen)
     int32_t rounded;
     __asm__("fcvt.w.s %0, %1, rne" : "=r"(rounded) : "f"(x));
     return rounded;

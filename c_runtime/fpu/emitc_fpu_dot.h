@@ -10,7 +10,7 @@
 
 #include "emitc_runtime.h"
 
-#if defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4) != 0
+#if EMITC_ASM && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4) != 0
 #define EMITC_FPU_PRODUCTS 1
 #else
 #define EMITC_FPU_PRODUCTS 0

@@ -10,7 +10,7 @@
 
 #include "emitc_runtime.h"
 
-#if defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4) != 0
+#if EMITC_ASM && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4) != 0
 /* The fours of n, by an instruction of two rows, or of a row and one number on either side. */
 #define EMITC_FPU_FOURS(instruction) \
     int32_t fours = n >> 2; \
@@ -85,7 +85,7 @@ EMITC_ALWAYS_INLINE void emitc_products_fpu(const float *a, int32_t a_step, cons
 /* y = x as float, of n numbers. */
 EMITC_ALWAYS_INLINE void emitc_words_as_reals_fpu(const int32_t *x, float *y, int32_t n)
 {
-#if defined(__GNUC__) && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4) != 0
+#if EMITC_ASM && defined(__arm__) && defined(__ARM_FP) && (__ARM_FP & 4) != 0
     int32_t fours = n >> 2;
     if (fours > 0) {
         __asm__ volatile("1:\n\tvldmia %0!, {s4-s7}\n\tsubs %2, %2, #1\n\t"

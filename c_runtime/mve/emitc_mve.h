@@ -8,17 +8,15 @@
  * A register holds 16 bytes: emitc_bytes, or 8 values of 16 bits: emitc_halves, or 4 of 32: emitc_words. Where a
  * function takes `n`, it reads or stores the first n lanes only.
  *
- * Options, off by default:
- *   EMITC_MVE_FEW_REGISTERS   the inner loops in C: for compilers that keep a register for themselves, by
- *                             -fno-omit-frame-pointer or the like. They say "impossible constraints" or name the
- *                             register without it.
+ * A gcc that keeps a register for itself, by -fno-omit-frame-pointer or the like, says "impossible constraints" or
+ * names the register: compile without that option, or with EMITC_NO_ASM.
  */
 #ifndef EMITC_MVE_H
 #define EMITC_MVE_H
 
 #include "emitc_runtime.h"
 
-#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1) && defined(__GNUC__)
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1) && EMITC_ASM
 #define EMITC_MVE 1
 #include <arm_mve.h>
 #else
@@ -30,7 +28,8 @@
 #define EMITC_MVE_FLOAT 0
 #endif
 
-#if EMITC_MVE && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(EMITC_MVE_FEW_REGISTERS)
+/* The inner loops in assembly take every register, which only an optimizing gcc can give. */
+#if EMITC_MVE && defined(__OPTIMIZE__) && !defined(__clang__)
 #define EMITC_MVE_LOOPS 1
 #else
 #define EMITC_MVE_LOOPS 0

@@ -10,18 +10,15 @@
  * the rest of the words the first one's. Half of 2^16 is added to each word first, so that a negative lower half
  * borrows nothing from the upper one.
  *
- * Options, off by default:
- *   EMITC_SCALAR_PLAIN   the inner loops in C: for compilers that keep a register for themselves, by
- *                        -fno-omit-frame-pointer or the like. They say that constraints of an asm are impossible or
- *                        inconsistent without it.
+ * A gcc that keeps a register for itself, by -fno-omit-frame-pointer or the like, says that the constraints of an
+ * operand are impossible or inconsistent: compile without that option, or with EMITC_NO_ASM.
  */
 #ifndef EMITC_SCALAR_H
 #define EMITC_SCALAR_H
 
 #include "emitc_runtime.h"
 
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__) \
-    && !defined(EMITC_SCALAR_PLAIN)
+#if EMITC_ASM && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)
 #if defined(__ARM_ARCH_6M__)
 #define EMITC_SCALAR_V6M 1
 #elif defined(__ARM_ARCH_7M__)
@@ -59,7 +56,7 @@ EMITC_ALWAYS_INLINE int32_t emitc_scalar_high(int32_t a, int32_t b)
 /* The nearest of -128..127. */
 EMITC_ALWAYS_INLINE int8_t emitc_nearest_s8(int32_t x)
 {
-#if defined(__ARM_ARCH_7M__) && defined(__GNUC__)
+#if defined(__ARM_ARCH_7M__) && EMITC_ASM
     int32_t limited;
     __asm__("ssat %0, #8, %1" : "=r"(limited) : "r"(x));
     return (int8_t)limited;
@@ -106,12 +103,7 @@ EMITC_ALWAYS_INLINE int8_t emitc_result_away_small(int32_t acc, int32_t q31, int
 }
 
 /* emitc_rint_f32 by the parts of the factor. */
-#if defined(__GNUC__)
-static __attribute__((noinline, unused))
-#else
-static inline
-#endif
-int32_t emitc_rint_parts(int32_t acc, int32_t mantissa, int32_t left)
+EMITC_NOINLINE int32_t emitc_rint_parts(int32_t acc, int32_t mantissa, int32_t left)
 {
     const uint32_t bits = ((uint32_t)(left + 111) << 23) | (((uint32_t)mantissa >> 7) & 0x7fffffu);
 #if EMITC_FLOAT_HARDWARE

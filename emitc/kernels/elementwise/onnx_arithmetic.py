@@ -328,12 +328,9 @@ def _float_layer(bound: BoundNode, operator: str, clamp: Clamp) -> Layer:
             Param("output_offset", "int32_t", zero),
         )
         name, _ = _OPERATIONS[operator]
-        if operator in "*/":
-            formula, template = Formula(f"real_{name}", f"real_a {operator} real_b", ""), "elementwise/real_binary"
-        else:
-            apart = f"{{kernel}}_apart(real_a) {operator} {{kernel}}_apart(real_b)"
-            formula, template = Formula(f"real_{name}", apart, ""), "elementwise/real_binary_apart"
-        return broadcast_layer(bound, formula, params, spec=spec, template=template)
+        unfused = "real_{0}" if operator in "*/" else "emitc_unfused(real_{0})"
+        formula = Formula(f"real_{name}", f"{unfused.format('a')} {operator} {unfused.format('b')}", "")
+        return broadcast_layer(bound, formula, params, spec=spec, template="elementwise/real_binary")
     bias = _bias(bound.node.op)
     limits = (
         Param("lowest", "float", float(clamp.low + bias), "the clamp, in the model's numbers"),

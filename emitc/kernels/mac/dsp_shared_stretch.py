@@ -18,6 +18,7 @@ from emitc.kernels.mac.problem import MacProblem, packed_table
 from emitc.kernels.mac.weight_packing import adjacent_order, pack_filter_pairs
 from emitc.layer import ByRows, Layer, Param, Scratch
 
+_HEADERS = (*HEADERS, "emitc_dsp_span.h")
 MOST_WORDS = 12
 """Of a window's row: its products are printed one after the other, 15 instructions for four pixels."""
 
@@ -83,7 +84,7 @@ def convolution(problem: MacProblem, *, pixels: int) -> Layer | str:
         (*problem.window_params, of_pair, problem.zero_point, *problem.output_limits),
         scratch=(Scratch("windows", stretch.size_bytes(kernel_h)),),
         by_rows=ByRows(window=True, fitted=True),
-        headers=HEADERS,
+        headers=_HEADERS,
     )
 
 

@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import Array
-from emitc.kernels.mac.mve_int8 import HEADERS, channel_order, fold, inner_columns, ordered_tables
+from emitc.kernels.mac.mve_int8 import OUTPUT_HEADERS, channel_order, fold, inner_columns, ordered_tables
 from emitc.kernels.mac.problem import POINTER_BYTES, FoldedWeights, MacProblem, packed_table
 from emitc.kernels.mac.weight_packing import LANES, pack_mve_taps
 from emitc.layer import Layer, Param, Scratch, Table
+
+_HEADERS = (*OUTPUT_HEADERS, "emitc_mve_depthwise.h")
 
 
 def pairs_fit(filters: Array) -> bool:
@@ -60,7 +62,7 @@ def depthwise(problem: MacProblem) -> Layer | str:
             problem.window_params + params,
             scratch=(Scratch("taps", POINTER_BYTES * 10 + pixel + (LANES * 9 if together > 1 else 0)),),
             ahead=ahead,
-            headers=HEADERS,
+            headers=_HEADERS,
         )
     outside = 0 if _inside(problem.window_params) else pixel
     outside_param = Param("outside", "int32_t", outside, "zero points for taps outside of the input")
@@ -72,7 +74,7 @@ def depthwise(problem: MacProblem) -> Layer | str:
         (*problem.window_params, *params[:3], outside_param, *params[3:]),
         scratch=(Scratch("sums", scratch),),
         ahead=ahead,
-        headers=HEADERS,
+        headers=OUTPUT_HEADERS,
     )
 
 

@@ -21,6 +21,8 @@ from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table
 HEADER = "emitc_mve.h"
 HEADERS = (HEADER, "emitc_mve_dot_int8.h")
 """Of kernels that add up products."""
+OUTPUT_HEADERS = (*HEADERS, "emitc_mve_outputs.h")
+"""Of those that compute outputs of 16 channels at a time."""
 CHANNELS = 4
 """Output channels of a tile; their sums make a register."""
 _LARGEST_OUTPUT = 2.0**30
@@ -126,7 +128,7 @@ def _pixel_pairs(problem: MacProblem) -> Layer | str:
         (*problem.window_params, *inner_columns(problem), problem.zero_point, *problem.output_params),
         scratch=(Scratch("windows", windows + 8 * 4 * -(-out // CHANNELS)),),
         by_rows=None if window is None else BY_ROWS,
-        headers=HEADERS,
+        headers=OUTPUT_HEADERS,
     )
 
 
@@ -144,7 +146,8 @@ def _row(problem: MacProblem) -> Layer | str:
         spec = replace(spec, short="away", suffix=spec.suffix.replace("_up", "_away"))
     tables = _tables(folded, pixels_per_load=2 if is_long else 1, eights=False)
     params = (*problem.size_params[1:], *problem.output_params)
-    return replace(folded, spec=spec).layer(template, tables, params, ahead=ahead, by_rows=None, headers=HEADERS)
+    headers = HEADERS if is_long else OUTPUT_HEADERS
+    return replace(folded, spec=spec).layer(template, tables, params, ahead=ahead, by_rows=None, headers=headers)
 
 
 def _tables(folded: FoldedWeights, *, pixels_per_load: int, eights: bool) -> tuple[Table, ...]:

@@ -82,6 +82,20 @@ uint32_t emitc_runtime_version(void);
 void emitc_layer_hook(const char *model, uint32_t index, const void *output, size_t output_bytes);
 #endif
 
+/* Moves 16 bytes of any type between places that are multiples of four; they may overlap. */
+EMITC_ALWAYS_INLINE void emitc_move_16(void *to, const void *from)
+{
+    uint32_t w0, w1, w2, w3; /* one by one, or compilers keep an array of them in memory */
+    memcpy(&w0, EMITC_AT_WORD(from), 4);
+    memcpy(&w1, (const char *)EMITC_AT_WORD(from) + 4, 4);
+    memcpy(&w2, (const char *)EMITC_AT_WORD(from) + 8, 4);
+    memcpy(&w3, (const char *)EMITC_AT_WORD(from) + 12, 4);
+    memcpy(EMITC_AT_WORD(to), &w0, 4);
+    memcpy((char *)EMITC_AT_WORD(to) + 4, &w1, 4);
+    memcpy((char *)EMITC_AT_WORD(to) + 8, &w2, 4);
+    memcpy((char *)EMITC_AT_WORD(to) + 12, &w3, 4);
+}
+
 /* ---- fixed point: used by generated code ---- */
 
 /* High 32 bits of 2ab, rounded to nearest with ties up. Not for a = b = INT32_MIN.

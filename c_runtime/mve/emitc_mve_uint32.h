@@ -110,6 +110,11 @@ EMITC_ALWAYS_INLINE emitc_longs emitc_longs_at(const uint64_t *values)
 {
     emitc_longs r;
 #if EMITC_MVE
+    /* The load is one of words: it stays behind what was stored there as numbers of 64 bits. */
+    struct emitc_four_longs {
+        uint64_t value[4];
+    };
+    __asm__("" : "+r"(values) : "m"(*(const struct emitc_four_longs *)(const void *)values));
     const uint32x4x2_t halves = vld2q_u32((const uint32_t *)(const void *)values);
     r.low = halves.val[0];
     r.high = halves.val[1];

@@ -12,6 +12,11 @@
  * bytes: a run overwrites the inputs, and writing an input or the next run ends the outputs. Nothing else is allocated
  * and there is no mutable static: several instances may run side by side, each with its own spotter_t and its own
  * arena.
+ *
+ * Strict aliasing: every byte of the arena is read as the type that it was last written as, or as characters; so is
+ * what the application writes and reads. C allows that in memory without a declared type, such as that of malloc() or
+ * of a linker script, and compilers treat a static array of characters in the same way. No option such as
+ * -fno-strict-aliasing is needed.
  */
 #ifndef SPOTTER_H
 #define SPOTTER_H

@@ -352,12 +352,13 @@ class Formula:
 
     name: of the kernel in C. c: the result as a C expression of the elements, whose names the template states, and of the
     parameters `p`. comment: the result in words. In both texts {x}, {w} and {y} stand for the spec's types, and {kernel} for
-    the name of the C function.
+    the name of the C function. math: whether the expression needs <math.h>.
     """
 
     name: str
     c: str
     comment: str
+    math: bool = False
 
     def result(self, spec: KernelSpec) -> str:
         """The C expression for these types."""

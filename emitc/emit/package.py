@@ -13,7 +13,7 @@ from typing import Any
 from emitc.emit.licence import LICENSE, stated
 from emitc.emit.manifest import manifest
 from emitc.emit.output_file import staging
-from emitc.emit.render import environment, render_sources
+from emitc.emit.render import environment, render_sources, uses_math
 from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where, writing
 from emitc.program import PassReport, Program
@@ -97,7 +97,7 @@ def package_files(
                 p=program,
                 optimize=optimize,
                 units=units,
-                uses_math="#include <math.h>" in sources[f"{program.name}.c"],
+                uses_math=uses_math(program),
             )
         )
     if package == "zephyr":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -28,11 +29,6 @@ BACKENDS = Path(__file__).resolve().parent.parent / "backends"
 RUNTIME_VERSION = 1
 _MEMBERS = "members"
 """The argument of a kernel's macro that takes the members of the parameter struct."""
-_MATH = re.compile(
-    r"\b(?:(?:acos|acosh|asin|asinh|atan|atanh|ceil|copysign|cos|cosh|erf|exp|fabs|floor|fmod|log1p|log|pow|rint|round|sin|sinh"
-    r"|sqrt|tan|tanh)f|pow)\(|\b(?:exp|floor)\(\(double\)|\bINFINITY\b"
-)
-"""What a kernel needs <math.h> for."""
 
 
 def _backend_folders() -> dict[str, jinja2.BaseLoader]:
@@ -195,30 +191,51 @@ def _parts(program: Program) -> tuple[str, str]:
     return kernels, "\n\n".join(_layer(program, step) for step in program.every_step)
 
 
-def _names_of_math(text: str) -> bool:
-    """Whether a constant is infinite or not a number, which only <math.h> has names for."""
-    # The text may have megabytes, in which a plain search takes a tenth of the time.
-    return any(name in text and re.search(rf"\b{name}\b", text) for name in ("INFINITY", "NAN"))
+def _needs_math(env: jinja2.Environment, step: Step) -> bool:
+    """Whether the kernel of a step needs <math.h>: its formula says so, or its template, which sets `math`."""
+    return (step.formula is not None and step.formula.math) or getattr(
+        _kernel_module(env, step.template), "math", False
+    )
+
+
+def _any_not_finite(numbers: Iterable[tuple[str, Sequence[float]]]) -> bool:
+    """Whether one of the numbers is infinite or a NaN, for which only <math.h> has names; each sequence with its C type."""
+    reals = (values for c_type, values in numbers if c_type in ("float", "double"))
+    return any(not math.isfinite(value) for values in reals for value in values)
+
+
+def uses_math(program: Program) -> bool:
+    """Whether the source of the model needs <math.h>."""
+    env = environment(program.templates)
+    if any(_needs_math(env, step) for step in program.kernels):
+        return True
+    steps = list(program.every_step)
+    parts = [program, *(part for step in steps for part in step.parts)]
+    constants = [
+        *(constant for step in steps for constant in step.constants if not constant.external),
+        *(constant for part in parts for constant in part.output_constants),
+    ]
+    params = ((param.c_type, (param.value,)) for step in steps for param in members(env, step))
+    return _any_not_finite([*params, *((each.table.c_type, each.table.values) for each in constants)])
 
 
 def render_sources(program: Program, stack: StackBound | None = None) -> dict[str, str]:
     """The public header and the source of a program, by file name. stack: what the header says of it, where it is known."""
     kernels, layers = _parts(program)
-    outputs = "".join(literals.rows(constant.table) for constant in program.output_constants)
     env = environment(program.templates)
     header = env.get_template("model/model.h.j2").render(p=program, halves_to_even=halves_to_even(program), stack=stack)
     source = env.get_template("model/model.c.j2").render(
         p=program,
         kernels=kernels,
         layers=layers,
-        uses_math=_MATH.search(kernels) is not None or _names_of_math(layers + outputs),
+        uses_math=uses_math(program),
         extensions=extensions(program),
         runtime_version=RUNTIME_VERSION,
         ready=program.origin.sha256[:7].upper(),
     )
     sources = {f"{program.name}.h": _tidy(header), f"{program.name}.c": _tidy(source)}
     if constants := program.split_constants:
-        names = _names_of_math("".join(literals.rows(constant.table) for constant in constants))
+        names = _any_not_finite((each.table.c_type, each.table.values) for each in constants)
         for end in ("h", "c"):
             text = env.get_template(f"model/weights.{end}.j2").render(p=program, uses_math=names)
             sources[f"{program.name}_weights.{end}"] = _tidy(text)

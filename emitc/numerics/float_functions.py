@@ -29,7 +29,7 @@ class RealFunction:
     name: of the kernel in C. value: of x and the parameters as float32, of any shape. c: the same as a C expression of the
     element `v` and the parameters `p`; "" where the template `activation/NAME` prints it, as it is more than one expression.
     comment: the function in words, for the kernel's comment. parameters: names of the float32 parameters, in order. headers: of
-    the runtime, that the kernel needs.
+    the runtime, that the kernel needs. math: whether the expression needs <math.h>.
     """
 
     name: str
@@ -38,6 +38,7 @@ class RealFunction:
     comment: str = ""
     parameters: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
+    math: bool = False
 
     def apply(self, x: Float32, parameters: tuple[float, ...]) -> Float32:
         """The function of every element; infinities and NaN come out as they do, without a warning."""
@@ -128,6 +129,13 @@ def _square_root(x: Float32) -> Float32:
     return np.where(np.isneginf(x), np.float32(np.inf), np.sqrt(x + _ZERO))
 
 
+def _of_math(
+    name: str, value: Callable[..., Float32], c: str, comment: str, parameters: tuple[str, ...] = ()
+) -> RealFunction:
+    """A function whose C calls functions of <math.h>."""
+    return RealFunction(name, value, c, comment, parameters, math=True)
+
+
 FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
     "Relu": RealFunction("relu", _relu, "v < 0 ? ({y})0 : v", "x, or 0 where it is negative"),
     "Clip": RealFunction("clip", _clip,
@@ -137,10 +145,10 @@ FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
         "v < 0.0f ? p->alpha * v : v", "x, alpha * x where it is negative", ("alpha",)),
     "ThresholdedRelu": RealFunction("thresholded_relu", lambda x, alpha: np.where(x > alpha, x, _ZERO),
         "v > p->alpha ? v : 0.0f", "x, or 0 where it is not over alpha", ("alpha",)),
-    "Elu": RealFunction("elu", _elu,
+    "Elu": _of_math("elu", _elu,
         "v < 0.0f ? p->amplitude * (expf(v) - 1.0f) : p->slope * v",
         "slope * x, amplitude * (exp(x) - 1) where x is negative", ("amplitude", "slope")),
-    "Celu": RealFunction("celu", _celu,
+    "Celu": _of_math("celu", _celu,
         "v < 0.0f ? p->alpha * (expf(v / p->alpha) - 1.0f) : v",
         "x, alpha * (exp(x / alpha) - 1) where it is negative", ("alpha",)),
     "HardSigmoid": RealFunction("hard_sigmoid", lambda x, alpha, beta: _unit(alpha * x + beta),
@@ -148,58 +156,58 @@ FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
     "HardSwish": RealFunction("hard_swish", lambda x: x * _unit(np.float32(1 / 6) * x + _HALF)),
     "Sigmoid": RealFunction("logistic_rational", tanh_logistic.logistic,
         "emitc_logistic(v)", "1 / (1 + exp(-x))", headers=("emitc_bits.h", "emitc_tanh.h")),
-    "SigmoidOfLibrary": RealFunction("sigmoid", _sigmoid, "1.0f / (1.0f + expf(-v))", "1 / (1 + exp(-x))"),
-    "Swish": RealFunction("swish", _swish, "v / (1.0f + expf(-p->alpha * v))", "x / (1 + exp(-alpha * x))", ("alpha",)),
+    "SigmoidOfLibrary": _of_math("sigmoid", _sigmoid, "1.0f / (1.0f + expf(-v))", "1 / (1 + exp(-x))"),
+    "Swish": _of_math("swish", _swish, "v / (1.0f + expf(-p->alpha * v))", "x / (1 + exp(-alpha * x))", ("alpha",)),
     "Mish": RealFunction("mish", _mish),
-    "Gelu": RealFunction("gelu", _gelu, "0.5f * v * (1.0f + erff(v * 0.70710678f))", "x / 2 * (1 + erf(x / sqrt(2)))"),
-    "GeluTanh": RealFunction("gelu_tanh", _gelu_tanh,
+    "Gelu": _of_math("gelu", _gelu, "0.5f * v * (1.0f + erff(v * 0.70710678f))", "x / 2 * (1 + erf(x / sqrt(2)))"),
+    "GeluTanh": _of_math("gelu_tanh", _gelu_tanh,
         "0.5f * v * (1.0f + tanhf(v * (0.035677408f * v * v + 0.7978846f)))",
         "x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))"),
-    "Softplus": RealFunction("softplus", _softplus,
+    "Softplus": _of_math("softplus", _softplus,
         "(v > 0.0f ? v : 0.0f) + log1pf(expf(-fabsf(v)))", "log(1 + exp(x))"),
-    "Softsign": RealFunction("softsign", lambda x: x / (_ONE + np.abs(x)), "v / (1.0f + fabsf(v))", "x / (1 + |x|)"),
+    "Softsign": _of_math("softsign", lambda x: x / (_ONE + np.abs(x)), "v / (1.0f + fabsf(v))", "x / (1 + |x|)"),
     "Shrink": RealFunction("shrink", _shrink,
         "v < -p->threshold ? v + p->bias : v > p->threshold ? v - p->bias : 0.0f",
         "x nearer to 0 by bias; 0 where |x| is at most threshold", ("threshold", "bias")),
-    "Abs": RealFunction("absolute", np.abs, "fabsf(v)", "|x|"),
+    "Abs": _of_math("absolute", np.abs, "fabsf(v)", "|x|"),
     "Neg": RealFunction("negative", np.negative, "-v", "-x"),
     "LeakyReluAbove": RealFunction("leaky_relu_above", _leaky_relu_above,
         "v > 0.0f ? v : p->alpha * v", "x where it is positive, otherwise alpha * x", ("alpha",)),
     "HardSwishSixth": RealFunction("hard_swish_sixth", _hard_swish_sixth),
-    "RoundPositiveZero": RealFunction("round_positive_zero", _round_positive_zero,
+    "RoundPositiveZero": _of_math("round_positive_zero", _round_positive_zero,
         "v == 0.0f ? v : rintf(v) + 0.0f", "x rounded half to even; what becomes 0 loses its sign"),
-    "Rsqrt": RealFunction("reciprocal_root", lambda x: _ONE / np.sqrt(x),
+    "Rsqrt": _of_math("reciprocal_root", lambda x: _ONE / np.sqrt(x),
         "1.0f / sqrtf(v)", "1 / the square root of x"),
     "Sign": RealFunction("sign", np.sign,
         "v > 0.0f ? 1.0f : v < 0.0f ? -1.0f : v + 0.0f", "1, 0 or -1, and a NaN stays one"),
     "Reciprocal": RealFunction("reciprocal", lambda x: _ONE / x, "1.0f / v", "1 / x"),
     "Square": RealFunction("square", lambda x: x * x, "v * v", "x * x"),
     "Cube": RealFunction("cube", lambda x: x * x * x, "v * v * v", "x * x * x"),
-    "SquareRoot": RealFunction("square_root", _square_root,
+    "SquareRoot": _of_math("square_root", _square_root,
         "v == -INFINITY ? INFINITY : sqrtf(v + 0.0f)",
         "x to the power of 1/2, which is the root but for -0 and minus infinity"),
-    "Sqrt": RealFunction("sqrt", np.sqrt, "sqrtf(v)", "the square root of x"),
-    "Floor": RealFunction("floor", np.floor, "floorf(v)", "the whole number at or under x"),
-    "Ceil": RealFunction("ceil", np.ceil, "ceilf(v)", "the whole number at or over x"),
-    "Round": RealFunction("round", np.rint, "rintf(v)", "x rounded half to even"),
+    "Sqrt": _of_math("sqrt", np.sqrt, "sqrtf(v)", "the square root of x"),
+    "Floor": _of_math("floor", np.floor, "floorf(v)", "the whole number at or under x"),
+    "Ceil": _of_math("ceil", np.ceil, "ceilf(v)", "the whole number at or over x"),
+    "Round": _of_math("round", np.rint, "rintf(v)", "x rounded half to even"),
     "Erf": RealFunction("erf", erf.erf,
         "emitc_erf(v)", "erf(x)", headers=("emitc_bits.h", "emitc_tanh.h", "emitc_erf.h")),
-    "Exp": RealFunction("exp", _exp, "expf(v)", "exp(x)"),
-    "Log": RealFunction("log", _rounded(np.log), "logf(v)", "the natural logarithm of x"),
-    "Sin": RealFunction("sin", _rounded(np.sin), "sinf(v)", "sin(x)"),
-    "Cos": RealFunction("cos", _rounded(np.cos), "cosf(v)", "cos(x)"),
-    "Tan": RealFunction("tan", _rounded(np.tan), "tanf(v)", "tan(x)"),
-    "Asin": RealFunction("asin", _rounded(np.arcsin), "asinf(v)", "asin(x)"),
-    "Acos": RealFunction("acos", _rounded(np.arccos), "acosf(v)", "acos(x)"),
-    "Atan": RealFunction("atan", _rounded(np.arctan), "atanf(v)", "atan(x)"),
-    "Sinh": RealFunction("sinh", _rounded(np.sinh), "sinhf(v)", "sinh(x)"),
-    "Cosh": RealFunction("cosh", _rounded(np.cosh), "coshf(v)", "cosh(x)"),
+    "Exp": _of_math("exp", _exp, "expf(v)", "exp(x)"),
+    "Log": _of_math("log", _rounded(np.log), "logf(v)", "the natural logarithm of x"),
+    "Sin": _of_math("sin", _rounded(np.sin), "sinf(v)", "sin(x)"),
+    "Cos": _of_math("cos", _rounded(np.cos), "cosf(v)", "cos(x)"),
+    "Tan": _of_math("tan", _rounded(np.tan), "tanf(v)", "tan(x)"),
+    "Asin": _of_math("asin", _rounded(np.arcsin), "asinf(v)", "asin(x)"),
+    "Acos": _of_math("acos", _rounded(np.arccos), "acosf(v)", "acos(x)"),
+    "Atan": _of_math("atan", _rounded(np.arctan), "atanf(v)", "atan(x)"),
+    "Sinh": _of_math("sinh", _rounded(np.sinh), "sinhf(v)", "sinh(x)"),
+    "Cosh": _of_math("cosh", _rounded(np.cosh), "coshf(v)", "cosh(x)"),
     "Tanh": RealFunction("tanh_rational", tanh_logistic.tanh,
         "emitc_tanh(v)", "tanh(x)", headers=("emitc_bits.h", "emitc_tanh.h")),
-    "TanhOfLibrary": RealFunction("tanh", _tanh, "tanhf(v)", "tanh(x)"),
-    "Asinh": RealFunction("asinh", _rounded(np.arcsinh), "asinhf(v)", "asinh(x)"),
-    "Acosh": RealFunction("acosh", _rounded(np.arccosh), "acoshf(v)", "acosh(x)"),
-    "Atanh": RealFunction("atanh", _rounded(np.arctanh), "atanhf(v)", "atanh(x)"),
+    "TanhOfLibrary": _of_math("tanh", _tanh, "tanhf(v)", "tanh(x)"),
+    "Asinh": _of_math("asinh", _rounded(np.arcsinh), "asinhf(v)", "asinh(x)"),
+    "Acosh": _of_math("acosh", _rounded(np.arccosh), "acoshf(v)", "acosh(x)"),
+    "Atanh": _of_math("atanh", _rounded(np.arctanh), "atanhf(v)", "atanh(x)"),
 })  # fmt: skip
 """By ONNX's names, and by names of our own where a parameter of ONNX chooses among several."""
 

@@ -110,6 +110,7 @@ _IS_INF = Formula(
     "is_inf",
     "({y})(v == ({x})INFINITY ? p->positive : v == -({x})INFINITY ? p->negative : 0)",
     "1 where x is an infinity that counts",
+    math=True,
 )
 
 _TFLITE: Mapping[str, tuple[str, tuple[float, ...]]] = {

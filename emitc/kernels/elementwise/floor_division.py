@@ -31,12 +31,13 @@ _QUOTIENT = Formula(
     "floor_quotient_real",
     "(float)floor((double)va / (double)vb)",
     "a / b rounded down; in double, as a float32 quotient may be rounded up to an integer",
+    math=True,
 )
 _SIGNED = Formula(
     "remainder", "({y})(vb == 0 || vb == -1 ? 0 : va % vb)", "the remainder of a / b, of a's sign; 0 where b is 0"
 )
 _UNSIGNED = Formula("remainder_unsigned", "({y})(vb == 0 ? 0 : va % vb)", "the remainder of a / b; 0 where b is 0")
-_REAL = Formula("remainder_real", "fmodf(va, vb)", "the remainder of a / b, of a's sign")
+_REAL = Formula("remainder_real", "fmodf(va, vb)", "the remainder of a / b, of a's sign", math=True)
 """np.fmod in C, and of integers without sign np.mod, which is the same."""
 
 

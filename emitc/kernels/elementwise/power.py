@@ -41,7 +41,7 @@ _SIMPLE: Mapping[float, RealFunction] = {
     -1.0: FUNCTIONS["Reciprocal"],
 }
 """Powers that need no logarithm."""
-_POWER = Formula("power", "powf(va, (float)vb)", "a to the power of b")
+_POWER = Formula("power", "powf(va, (float)vb)", "a to the power of b", math=True)
 
 
 @dataclass(frozen=True, slots=True)

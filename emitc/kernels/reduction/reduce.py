@@ -112,9 +112,11 @@ class _Kind:
 
 _MAX = ReductionFormula("reduce_max", "acc", "Largest", start="*x", step="v > acc ? v : acc")
 _L2 = ReductionFormula(
-    "reduce_l2", "sqrtf(acc)", "Square root of the sum of the squares", start="0.0f", step="acc + v * v"
+    "reduce_l2", "sqrtf(acc)", "Square root of the sum of the squares", math=True, start="0.0f", step="acc + v * v"
 )
-_LOG_SUM = ReductionFormula("reduce_log_sum", "logf(acc)", "Logarithm of the sum", start="0.0f", step="acc + v")
+_LOG_SUM = ReductionFormula(
+    "reduce_log_sum", "logf(acc)", "Logarithm of the sum", math=True, start="0.0f", step="acc + v"
+)
 _KINDS: dict[type[Reduction], _Kind] = {
     ReduceMax: _Kind((_MAX, _MAX), _ANY, _first(np.argmax), "largest value over any dimensions", "REDUCE_MAX"),
     ReduceMin: _Kind(SMALLEST, _ANY, _first(np.argmin), "smallest value over any dimensions", "REDUCE_MIN"),

@@ -92,7 +92,9 @@ TRUTH = Formula("truth", "({y})(v != 0)", "1 where x is not 0")
 
 def formula_of(function: RealFunction) -> Formula | str:
     """What prints a function: its formula, or the template of a function that is no single expression."""
-    return Formula(function.name, function.c, function.comment) if function.c else f"activation/{function.name}"
+    if not function.c:
+        return f"activation/{function.name}"
+    return Formula(function.name, function.c, function.comment, function.math)
 
 
 def printed(kernel: Formula | str, template: str) -> tuple[str, Formula | None]:

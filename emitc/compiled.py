@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,8 @@ class Compiled:
     def support(self, target: str) -> BuildSupport:
         """What a build for a target on this machine needs besides the package, of all backends in use."""
         parts = [backend.support(self.program, load_target(target)) for backend in self.used_backends()]
-        return BuildSupport(
-            tuple(dict.fromkeys(path for part in parts for path in part.sources)),
-            tuple(dict.fromkeys(path for part in parts for path in part.includes)),
-            tuple(dict.fromkeys(define for part in parts for define in part.defines)),
-            tuple(dict.fromkeys(header for part in parts for header in part.headers)),
-        )
+        names = [field.name for field in fields(BuildSupport)]
+        return BuildSupport(*(tuple(dict.fromkeys(each for part in parts for each in getattr(part, n))) for n in names))
 
     def host_hooks(self) -> tuple[HostHook, ...]:
         """Functions of this process that a host build calls, of all backends in use."""

@@ -16,7 +16,7 @@ minus the input's size, where all is read before anything is stored. It is at mo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -101,24 +101,24 @@ class WindowOrder:
 
 
 @lru_cache(maxsize=_CACHED)
-def _window_distance(walk: WindowOrder) -> int:
+def _window_distance(order: WindowOrder) -> int:
     """`WindowOrder.distance_bytes`; plans of many schedules ask for the same one."""
-    rows = first_inside(walk.out_h, walk.stride_h, walk.dilation_h, walk.kernel_h, walk.pad_top, walk.in_h)
-    columns = first_inside(walk.out_w, walk.stride_w, walk.dilation_w, walk.kernel_w, walk.pad_left, walk.in_w)
-    low = (rows[:, None] * walk.in_w + columns[None, :]).reshape(-1) * walk.in_pixel
-    images = np.arange(walk.batches, dtype=np.int64)[:, None] * (walk.in_h * walk.in_w * walk.in_pixel)
+    rows = first_inside(order.out_h, order.stride_h, order.dilation_h, order.kernel_h, order.pad_top, order.in_h)
+    columns = first_inside(order.out_w, order.stride_w, order.dilation_w, order.kernel_w, order.pad_left, order.in_w)
+    low = (rows[:, None] * order.in_w + columns[None, :]).reshape(-1) * order.in_pixel
+    images = np.arange(order.batches, dtype=np.int64)[:, None] * (order.in_h * order.in_w * order.in_pixel)
     low = (images + low[None, :]).reshape(-1)
     later = np.minimum.accumulate(low[::-1])[::-1]
-    start = np.arange(low.size, dtype=np.int64) * walk.out_pixel
-    nothing = -walk.batches * walk.in_h * walk.in_w * walk.in_pixel
+    start = np.arange(low.size, dtype=np.int64) * order.out_pixel
+    nothing = -order.batches * order.in_h * order.in_w * order.in_pixel
     # Of the first pixel nothing is stored yet where each pixel is stored at once.
-    if walk.ahead is None:
+    if order.ahead is None:
         inside = (start - low)[1:].max(initial=nothing)
     else:
-        pixel = np.arange(walk.out_h * walk.out_w, dtype=np.int64)
-        tiled = pixel < pixel.size // walk.tile * walk.tile
-        waits = np.tile(np.where(tiled, walk.tile - 1 - pixel % walk.tile, 0), walk.batches) * walk.out_pixel
-        inside = (start + waits + walk.ahead - low).max()
+        pixel = np.arange(order.out_h * order.out_w, dtype=np.int64)
+        tiled = pixel < pixel.size // order.tile * order.tile
+        waits = np.tile(np.where(tiled, order.tile - 1 - pixel % order.tile, 0), order.batches) * order.out_pixel
+        inside = (start + waits + order.ahead - low).max()
     return int((start[1:] - later[1:]).max(initial=inside))
 
 
@@ -135,19 +135,14 @@ def first_inside(outputs: int, stride: int, dilation: int, kernel: int, pad: int
     return np.where(met, found, size)
 
 
-def window_walk(values: Mapping[str, int], in_bytes: int, out_bytes: int, ahead: int | None) -> WindowOrder:
-    """The walk of a kernel whose parameters start with the window's.
+def window_order(values: Mapping[str, int], in_bytes: int, out_bytes: int, ahead: int | None) -> WindowOrder:
+    """The access order of a kernel whose parameters start with the window's.
 
     values: those parameters. in_bytes, out_bytes: of one element. ahead: bytes, as `WindowOrder` says.
     """
-    names = (
-        "batches", "in_h", "in_w", "out_h", "out_w", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h",
-        "dilation_w", "pad_top", "pad_left",
-    )  # fmt: skip
-    geometry = {name: values[name] for name in names}
-    return WindowOrder(
-        **geometry, in_pixel=values["in_c"] * in_bytes, out_pixel=values["out_c"] * out_bytes, ahead=ahead
-    )
+    *geometry, _, _ = (field.name for field in fields(WindowOrder) if field.default is MISSING)
+    pixels = {"in_pixel": values["in_c"] * in_bytes, "out_pixel": values["out_c"] * out_bytes}
+    return WindowOrder(**{name: values[name] for name in geometry}, **pixels, ahead=ahead)
 
 
 def whole_window(channels: int, together: int, out_bytes: int) -> int | None:
@@ -250,16 +245,16 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Output `output` may share memory with input `input`, as close as the kernel's walk over them allows."""
+    """Output `output` may share memory with input `input`, as close as the kernel's access order allows."""
 
     input: int
     output: int
-    walk: AccessOrder
+    order: AccessOrder
 
     @property
     def distance_bytes(self) -> int:
-        """The least (input offset - output offset); derived from the walk."""
-        return self.walk.distance_bytes()
+        """The least (input offset - output offset); by the order."""
+        return self.order.distance_bytes()
 
 
 def in_step(bound: BoundNode, position: int = 0) -> Overlap:

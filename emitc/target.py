@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -183,13 +183,7 @@ def read_target(path: Path) -> Target:
         multiply=table.text("multiply", MULTIPLY_CLASSES),
         compiler_prefix=compiler.text("prefix", empty=True),
         compiler_flags=compiler.texts("flags"),
-        cost=Cost(
-            load=cost.cycles("load"),
-            store=cost.cycles("store"),
-            multiply=cost.cycles("multiply"),
-            multiply_long=cost.cycles("multiply_long"),
-            taken_branch=cost.cycles("taken_branch"),
-        ),
+        cost=Cost(*(cost.cycles(field.name) for field in fields(Cost))),
         note=table.text("note", default=""),
     )
     for each in (table, compiler, cost):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from emitc.planner import LiveRange, Plan
 from emitc.planner.proof_text import proof_line
@@ -27,18 +28,10 @@ def inside(arenas: Arenas, slots: Slots) -> tuple[Slot, ...]:
 
 
 def _slot(arenas: Arenas, slots: Slots, buffer: str, offset: int, size: int, live: LiveRange) -> Slot:
-    named, region = slots.named[buffer], arenas.region_of.get(buffer, "")
-    return Slot(
-        name=named.name,
-        offset_bytes=offset - arenas.starts.get(region, 0),
-        size_bytes=size,
-        first=live.first,
-        end=live.end,
-        what=named.what,
-        region=region,
-        kind=named.kind,
-        op=named.op,
-        moved_from=named.moved_from,
+    region = arenas.region_of.get(buffer, "")
+    offset -= arenas.starts.get(region, 0)
+    return replace(
+        slots.named[buffer], offset_bytes=offset, size_bytes=size, first=live.first, end=live.end, region=region
     )
 
 

@@ -23,24 +23,24 @@ Parts = Mapping[int, tuple[Program, ...]]
 
 
 def lower_subgraphs(
-    divided: Partition, origin: Origin, without: frozenset[str], prefix: str = ""
+    whole: Partition, origin: Origin, without: frozenset[str], prefix: str = ""
 ) -> tuple[Partition, Parts]:
     """The partition with the scratch of every operator that runs graphs, and these as programs by the operator's index.
 
     prefix: as in `ConstantPlaces`.
     """
     parts: dict[int, tuple[Program, ...]] = {}
-    layers = dict(divided.layers)
-    for node in divided.graph.nodes:
+    layers = dict(whole.layers)
+    for node in whole.graph.nodes:
         if not isinstance(node.op, ControlFlow):
             continue
         parts[node.index] = tuple(
-            _part(divided, (node, graph, name), origin, without, prefix)
+            _part(whole, (node, graph, name), origin, without, prefix)
             for graph, name in zip(node.op.graphs, node.op.parts, strict=True)
         )
         room = max(part.plan.arena_bytes for part in parts[node.index])
         layers[node.index] = replace(layers[node.index], scratch=(Scratch("scratch", max(room, 1)),))
-    return (replace(divided, layers=layers), parts) if parts else (divided, {})
+    return (replace(whole, layers=layers), parts) if parts else (whole, {})
 
 
 def state_args_of(graph: Graph, node: Node) -> dict[str, int]:
@@ -51,11 +51,11 @@ def state_args_of(graph: Graph, node: Node) -> dict[str, int]:
 
 
 def _part(
-    divided: Partition, part: tuple[Node, Graph, str], origin: Origin, without: frozenset[str], prefix: str
+    whole: Partition, part: tuple[Node, Graph, str], origin: Origin, without: frozenset[str], prefix: str
 ) -> Program:
     """The program of one graph. part: the operator that runs it, the graph, and what it is to the operator."""
     node, graph, name = part
-    inner = partition(graph, {PORTABLE: divided.backends[PORTABLE]}, Policy())
+    inner = partition(graph, {PORTABLE: whole.backends[PORTABLE]}, Policy())
     inner, parts = lower_subgraphs(inner, origin, without, prefix)
     options = ArenaOptions(without=without | {"moves", "streaming"})
     return lower(

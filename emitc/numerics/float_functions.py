@@ -63,18 +63,10 @@ def _unit(x: Float32) -> Float32:
     return np.maximum(np.minimum(x, _ONE), _ZERO)
 
 
-def _relu(x: Float32) -> Float32:
-    return np.where(x < 0, _ZERO, x)
-
-
 def _clip(x: Float32, low: np.float32, high: np.float32) -> Float32:
     # In this order: high wins where the bounds are the wrong way round. A NaN stays one.
     raised = np.where(x < low, low, x)
     return np.where(raised > high, high, raised)
-
-
-def _leaky_relu(x: Float32, alpha: np.float32) -> Float32:
-    return np.where(x < 0, alpha * x, x)
 
 
 def _leaky_relu_above(x: Float32, alpha: np.float32) -> Float32:
@@ -98,14 +90,6 @@ def _elu(x: Float32, amplitude: np.float32, slope: np.float32) -> Float32:
     return np.where(x < 0, amplitude * (_exp(x) - _ONE), slope * x)
 
 
-def _celu(x: Float32, alpha: np.float32) -> Float32:
-    return np.where(x < 0, alpha * (_exp(x / alpha) - _ONE), x)
-
-
-def _gelu(x: Float32) -> Float32:
-    return _HALF * x * (_ONE + _erf(x * np.float32(math.sqrt(0.5))))
-
-
 def _gelu_tanh(x: Float32) -> Float32:
     cubic, linear = np.float32(math.sqrt(2 / math.pi) * 0.044715), np.float32(math.sqrt(2 / math.pi))
     return _HALF * x * (_ONE + _tanh(x * (cubic * x * x + linear)))
@@ -114,10 +98,6 @@ def _gelu_tanh(x: Float32) -> Float32:
 def _mish(x: Float32) -> Float32:
     wide = x.astype(np.float64)
     return np.asarray((wide * np.tanh(np.maximum(wide, 0) + np.log1p(np.exp(-np.abs(wide))))).astype(np.float32))
-
-
-def _swish(x: Float32, alpha: np.float32) -> Float32:
-    return x * _sigmoid(alpha * x)
 
 
 def _shrink(x: Float32, threshold: np.float32, bias: np.float32) -> Float32:
@@ -137,18 +117,18 @@ def _of_math(
 
 
 FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
-    "Relu": RealFunction("relu", _relu, "v < 0 ? ({y})0 : v", "x, or 0 where it is negative"),
+    "Relu": RealFunction("relu", lambda x: np.where(x < 0, _ZERO, x), "v < 0 ? ({y})0 : v", "x, or 0 where it is negative"),
     "Clip": RealFunction("clip", _clip,
         "v < p->low ? (p->low > p->high ? p->high : p->low) : v > p->high ? p->high : v",
         "x limited to low..high; high where they are the wrong way round", ("low", "high")),
-    "LeakyRelu": RealFunction("leaky_relu", _leaky_relu,
+    "LeakyRelu": RealFunction("leaky_relu", lambda x, alpha: np.where(x < 0, alpha * x, x),
         "v < 0.0f ? p->alpha * v : v", "x, alpha * x where it is negative", ("alpha",)),
     "ThresholdedRelu": RealFunction("thresholded_relu", lambda x, alpha: np.where(x > alpha, x, _ZERO),
         "v > p->alpha ? v : 0.0f", "x, or 0 where it is not over alpha", ("alpha",)),
     "Elu": _of_math("elu", _elu,
         "v < 0.0f ? p->amplitude * (expf(v) - 1.0f) : p->slope * v",
         "slope * x, amplitude * (exp(x) - 1) where x is negative", ("amplitude", "slope")),
-    "Celu": _of_math("celu", _celu,
+    "Celu": _of_math("celu", lambda x, alpha: np.where(x < 0, alpha * (_exp(x / alpha) - _ONE), x),
         "v < 0.0f ? p->alpha * (expf(v / p->alpha) - 1.0f) : v",
         "x, alpha * (exp(x / alpha) - 1) where it is negative", ("alpha",)),
     "HardSigmoid": RealFunction("hard_sigmoid", lambda x, alpha, beta: _unit(alpha * x + beta),
@@ -157,9 +137,12 @@ FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
     "Sigmoid": RealFunction("logistic_rational", tanh_logistic.logistic,
         "emitc_logistic(v)", "1 / (1 + exp(-x))", headers=("emitc_bits.h", "emitc_tanh.h")),
     "SigmoidOfLibrary": _of_math("sigmoid", _sigmoid, "1.0f / (1.0f + expf(-v))", "1 / (1 + exp(-x))"),
-    "Swish": _of_math("swish", _swish, "v / (1.0f + expf(-p->alpha * v))", "x / (1 + exp(-alpha * x))", ("alpha",)),
+    "Swish": _of_math("swish", lambda x, alpha: x * _sigmoid(alpha * x),
+        "v / (1.0f + expf(-p->alpha * v))", "x / (1 + exp(-alpha * x))", ("alpha",)),
     "Mish": RealFunction("mish", _mish),
-    "Gelu": _of_math("gelu", _gelu, "0.5f * v * (1.0f + erff(v * 0.70710678f))", "x / 2 * (1 + erf(x / sqrt(2)))"),
+    "Gelu": _of_math("gelu", lambda x: _HALF * x * (_ONE + _erf(x * np.float32(math.sqrt(0.5)))),
+        "0.5f * v * (1.0f + erff(v * 0.70710678f))",
+        "x / 2 * (1 + erf(x / sqrt(2)))"),
     "GeluTanh": _of_math("gelu_tanh", _gelu_tanh,
         "0.5f * v * (1.0f + tanhf(v * (0.035677408f * v * v + 0.7978846f)))",
         "x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))"),

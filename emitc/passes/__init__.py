@@ -42,7 +42,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold-zero-point", fold_zero_point),
 )
 """Name and function. The order matters: Transposes must be out of the way of QDQ groups, these be recognised before constants
-are folded, which would dequantize the weights, and padding be settled before the zero point, which folds only without."""
+are folded, which would dequantize the weights, and padding folded before the zero point, which folds only without."""
 
 
 BUILT, INTERFACE, INNER, ROWS, CUT = "graph", "--io", "inner graphs", "--input-rows", "partition"

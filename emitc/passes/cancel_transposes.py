@@ -72,7 +72,7 @@ class _Sweep:
         else:
             self.turned[output] = _Turned(name, permutation)
 
-    def settle(self, name: str) -> None:
+    def emit_remembered(self, name: str) -> None:
         """Emits the Transpose of a remembered tensor, or a Reshape where no element moves."""
         found = self.turned.pop(self.work.current(name), None)
         if found is None:
@@ -194,10 +194,10 @@ class _Sweep:
             elif not self.moved(node) and not self.reduced(node):
                 for name in node.inputs:
                     if name:
-                        self.settle(name)
+                        self.emit_remembered(name)
                 self.work.keep(node)
         for name in self.graph.outputs:
-            self.settle(name)
+            self.emit_remembered(name)
         return self.work.finish()
 
 

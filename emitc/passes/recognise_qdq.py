@@ -109,7 +109,7 @@ class _Sweep:
         (value,) = registry()[Dequantize].reference(bound, [behind.array()])
         return value
 
-    def settle(self, name: str) -> None:
+    def emit_remembered(self, name: str) -> None:
         """Emits the DequantizeLinear of a remembered tensor, once."""
         name = self.work.current(name)
         node = self.dequantized.get(name)
@@ -212,17 +212,16 @@ class _Sweep:
     def table(self, node: Node) -> bool:
         """A run of operators, from this one to a QuantizeLinear, that computes one byte from one byte."""
         run: list[Node] = []
-        values: dict[str, Array] = {}
+        made: set[str] = set()
         source: Tensor | None = None
         for step in chain((node,), self.chain(node)):  # no further than needed: thousands of them may stand in a row
             run.append(step)
             if not (isinstance(step.op, Quantize) or definition_of(step.op).elementwise):
                 return False
             for name in step.inputs:
-                if not name or self.work.current(name) in values:
+                if not name or self.work.current(name) in made:
                     continue
-                constant = self.constant(name)
-                if constant is not None:
+                if (constant := self.constant(name)) is not None:
                     if constant.size != 1:
                         return False
                     continue
@@ -230,59 +229,46 @@ class _Sweep:
                 if behind is None or (source is not None and behind.name != source.name):
                     return False
                 source = behind
-                values[self.work.current(name)] = np.empty(0)
-            values[step.outputs[0]] = np.empty(0)
+                made.add(self.work.current(name))
+            made.add(step.outputs[0])
             if isinstance(step.op, Quantize):
                 break
-        if not isinstance(run[-1].op, Quantize):
-            return False
         output = self.work.tensors[run[-1].outputs[0]]
-        if source is None or source.dtype is not DType.INT8 or output.dtype is not DType.INT8:
+        if source is None or not isinstance(run[-1].op, Quantize) or {source.dtype, output.dtype} != {DType.INT8}:
             return False
         if source.shape != output.shape or output.quantization is None or not output.quantization.per_tensor:
             return False
-        results = self.results(run, source)
-        self.work.emit_as(run[0], ByteTable(results), (source.name,), (output.name,))
+        self.work.nodes.append(
+            replace(run[0], op=ByteTable(self.results(run, source)), inputs=(source.name,), outputs=(output.name,))
+        )
         self.done |= {step.index for step in run[1:]}
         self.integer += sum(not isinstance(step.op, Quantize) for step in run)
         return True
 
     def results(self, run: list[Node], source: Tensor) -> tuple[int, ...]:
         """The run's bytes for all 256 bytes, by the operators' float references."""
-        count = 256
-        every = np.arange(-128, 128, dtype=np.int8)
-        values: dict[str, Array] = {}
-        line: dict[str, Tensor] = {}
+        shape, every = (256,), np.arange(-128, 128, dtype=np.int8)
+        known: dict[str, tuple[Tensor | None, Array | None]] = {"": (None, None)}
+
+        def operand(name: str) -> tuple[Tensor | None, Array | None]:
+            current = self.work.current(name)
+            if current not in known and (constant := self.constant(name)) is not None:
+                data = np.asarray(constant.reshape(()), np.float32)
+                return Tensor(name, DType.FLOAT32, (), data=data.tobytes()), data
+            if current not in known:
+                x, real = replace(source, shape=shape), Tensor(current, DType.FLOAT32, shape)
+                bound = BoundNode(self.dequantized[current], (x,), (real,))
+                known[current] = real, registry()[Dequantize].reference(bound, [every])[0]
+            return known[current]
+
         for step in run:
-            inputs: list[Tensor | None] = []
-            arrays: list[Array | None] = []
-            for name in step.inputs:
-                current = self.work.current(name) if name else ""
-                constant = self.constant(name) if name else None
-                if not name:
-                    inputs.append(None)
-                    arrays.append(None)
-                    continue
-                if constant is not None:
-                    data = np.asarray(constant.reshape(()), np.float32)
-                    inputs.append(Tensor(name, DType.FLOAT32, (), data=data.tobytes()))
-                    arrays.append(data)
-                    continue
-                if current not in values:
-                    node = self.dequantized[current]
-                    x = replace(source, shape=(count,))
-                    line[current] = Tensor(current, DType.FLOAT32, (count,))
-                    (values[current],) = registry()[Dequantize].reference(
-                        BoundNode(node, (x,), (line[current],)), [every]
-                    )
-                inputs.append(line[current])
-                arrays.append(values[current])
-            output = replace(self.work.tensors[step.outputs[0]], shape=(count,), data=None)
-            line[step.outputs[0]] = output
-            bound = BoundNode(step, tuple(inputs), (output,))
+            operands = [operand(name) for name in step.inputs]
+            output = replace(self.work.tensors[step.outputs[0]], shape=shape, data=None)
+            bound = BoundNode(step, tuple(tensor for tensor, _ in operands), (output,))
             with np.errstate(all="ignore"):
-                (values[step.outputs[0]],) = definition_of(step.op).reference(bound, arrays)
-        return tuple(int(v) for v in values[run[-1].outputs[0]].tolist())
+                (value,) = definition_of(step.op).reference(bound, [array for _, array in operands])
+            known[step.outputs[0]] = output, value
+        return tuple(int(v) for v in value.tolist())
 
     def group(self, node: Node) -> bool:
         """The operator on quantized tensors, where its own check takes them. What a plugin brings is no part of this."""
@@ -448,7 +434,7 @@ class _Sweep:
             if isinstance(node.op, Dequantize) and node.op.numerics.float_scale:
                 tensor = self.work.tensors[self.work.current(node.inputs[0])]
                 if tensor.name in self.dequantized:
-                    self.settle(tensor.name)
+                    self.emit_remembered(tensor.name)
                 self.dequantized[node.outputs[0]] = node
                 continue
             reads = any(self.work.current(name) in self.dequantized for name in node.inputs if name)
@@ -456,10 +442,10 @@ class _Sweep:
                 continue
             for name in node.inputs:
                 if name:
-                    self.settle(name)
+                    self.emit_remembered(name)
             self.work.keep(node)
         for name in self.graph.outputs:
-            self.settle(name)
+            self.emit_remembered(name)
         notes = (f"QDQ: {self.integer} float operators became integer", *self.left) if self.integer or self.left else ()
         return self.work.finish(notes)
 

@@ -85,10 +85,6 @@ class GraphRewriter:
         self.nodes.append(node)
         return node
 
-    def emit_as(self, node: Node, op: Op, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
-        """Adds a node in place of an old one: under its index and its names."""
-        self.nodes.append(replace(node, op=op, inputs=inputs, outputs=outputs))
-
     def keep(self, node: Node) -> Node:
         """Adds a node of the old graph, its inputs under their new names."""
         kept = replace(node, inputs=tuple(self.current(name) if name else "" for name in node.inputs))

@@ -1,4 +1,4 @@
-"""State read where it lies, and buffers of the last rows kept in one piece: done when it is settled who runs what.
+"""State read where it lies, and buffers of the last rows kept in one piece: done when every node has its backend.
 
 A READ_VARIABLE becomes another name for the variable, where nothing writes the variable before the last use of what was read.
 

@@ -103,15 +103,15 @@ def _core(problem: Problem, limit: int) -> tuple[list[int], list[int]]:
 
 
 class _State(NamedTuple):
-    """The offsets that are left to each buffer, [low, high], and the way of each pair that is settled: 0, or 1 or 2.
+    """The offsets that are left to each buffer, [low, high], and the way of each pair that is decided: 0, or 1 or 2.
 
-    settled: pairs at the head of the search's order of pairs that have a way.
+    decided: pairs at the head of the search's order of pairs that have a way.
     """
 
     low: list[int]
     high: list[int]
     ways: bytearray
-    settled: int
+    decided: int
 
 
 class _Search:
@@ -147,12 +147,12 @@ class _Search:
         waiting = [self._start]
         while waiting:
             state = waiting.pop()
-            settled = self._settled(state)
-            if settled == len(self._pairs):
+            decided = self._decided(state)
+            if decided == len(self._pairs):
                 return state.low  # every buffer may lie at its lowest offset
-            index = self._widest_first[settled]
+            index = self._widest_first[decided]
             for way in (1, 2):
-                following = _State(state.low[:], state.high[:], state.ways[:], settled)
+                following = _State(state.low[:], state.high[:], state.ways[:], decided)
                 following.ways[index] = way
                 if self._narrowed(following, (index,)):
                     waiting.append(following)
@@ -160,16 +160,16 @@ class _Search:
                     return _Open.UNKNOWN
         return _Open.NONE
 
-    def _settled(self, state: _State) -> int:
+    def _decided(self, state: _State) -> int:
         """How many pairs have a way before the first open one, in the order of their smaller buffers, the largest first."""
         self._work -= len(state.ways) // 8
-        settled = state.settled
-        while settled < len(self._pairs) and state.ways[self._widest_first[settled]]:
-            settled += 1
-        return settled
+        decided = state.decided
+        while decided < len(self._pairs) and state.ways[self._widest_first[decided]]:
+            decided += 1
+        return decided
 
     def _narrowed(self, state: _State, changed: Iterable[int]) -> bool:
-        """Takes from every buffer the offsets that its settled pairs forbid, and settles pairs with one way left.
+        """Takes from every buffer the offsets that its decided pairs forbid, and decides pairs with one way left.
 
         False when some pair has none.
         """

@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any
 
 from emitc.planner.buffers import Plan
 
 _MARKS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _FREE, _SEVERAL = ".", "*"
-
-
-class PeakJson(TypedDict):
-    """`step` and the names alive at it, largest first. The caller, who knows what the step runs, adds `op`."""
-
-    step: int
-    tensors: list[str]
-
-
-class BufferJson(TypedDict):
-    """One buffer: bytes, and the half-open live range [first, end) in steps."""
-
-    name: str
-    bytes: int
-    offset: int
-    first: int
-    end: int
-
-
-class PlanJson(TypedDict):
-    """A plan as JSON values; buffers in plan order."""
-
-    arena_bytes: int
-    lower_bound_bytes: int
-    proven: bool
-    peak: PeakJson
-    buffers: list[BufferJson]
 
 
 def proof_line(plan: Plan, peak_label: str) -> str:
@@ -90,21 +63,18 @@ def arena_map(plan: Plan, rows: int = 16, columns: int = 64) -> str:
     return "\n".join(lines) + "\n"
 
 
-def to_json(plan: Plan) -> PlanJson:
-    """`plan` as plain lists, numbers and strings, in the words of the command line's JSON."""
+def to_json(plan: Plan) -> dict[str, Any]:
+    """`plan` as JSON values. Live ranges are half open and in steps; buffers come in the plan's order.
+
+    The caller, who knows what the peak step runs, adds `op` to the peak.
+    """
     return {
         "arena_bytes": plan.arena_bytes,
         "lower_bound_bytes": plan.lower_bound_bytes,
         "proven": plan.proven,
         "peak": {"step": plan.peak_step, "tensors": list(plan.peak_buffers)},
         "buffers": [
-            {
-                "name": placement.name,
-                "bytes": placement.size_bytes,
-                "offset": placement.offset_bytes,
-                "first": placement.live.first,
-                "end": placement.live.end,
-            }
-            for placement in plan.placements
+            {"name": p.name, "bytes": p.size_bytes, "offset": p.offset_bytes, "first": p.live.first, "end": p.live.end}
+            for p in plan.placements
         ],
     }

@@ -380,11 +380,6 @@ class Program:
         return tuple(stage for stage in self.schedule if isinstance(stage, RowSegment))
 
     @property
-    def rows_alone(self) -> bool:
-        """Whether every layer is in a segment."""
-        return len(self.segments) == len(self.traced)
-
-    @property
     def rows_roll(self) -> bool:
         """Whether rows of some tensor in a segment give way to others."""
         return any(segment.rolls for segment in self.segments)

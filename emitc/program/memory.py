@@ -64,21 +64,21 @@ class SlotKind(Enum):
 class Slot:
     """A named offset in the arena, or in that of a region.
 
-    first, end: the stages of the memory plan from and up to which it is in use. op: index of the operator that it belongs to,
-    -1 for an input. moved_from: name of the slot where the tensor lay before it was moved for the first time, "" for what is
-    not a moved tensor.
+    what: its content, for people. first, end: the stages of the memory plan from and up to which it is in use. op: index of the
+    operator that it belongs to, -1 for an input. moved_from: name of the slot where the tensor lay before it was moved for the
+    first time, "" for what is not a moved tensor.
     """
 
     name: str
-    offset_bytes: int
-    size_bytes: int
-    first: int
-    end: int
     what: str
-    region: str = ""
     kind: SlotKind = SlotKind.TENSOR
     op: int = -1
     moved_from: str = ""
+    offset_bytes: int = 0
+    size_bytes: int = 0
+    first: int = 0
+    end: int = 0
+    region: str = ""
 
 
 @dataclass(frozen=True, slots=True)

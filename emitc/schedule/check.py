@@ -35,9 +35,8 @@ class _Owners:
 
     def __init__(self, size: int) -> None:
         self.bytes: NDArray[np.int64] = np.zeros(size, np.int64)
-        self.shared: NDArray[np.bool_] = np.zeros(
-            size, bool
-        )  # written last by a layer that shares a memory with others
+        # Written last by a layer that shares a memory with others.
+        self.shared: NDArray[np.bool_] = np.zeros(size, bool)
         self.numbers: dict[object, int] = {}
 
     def write(self, owner: object, offset: int, size: int, by: str) -> None:
@@ -108,9 +107,7 @@ class _RowReplay:
             offset = self.offsets[self.source] + row * self.row_bytes
             number = owners.numbers[self.source, row]
             whole = slice(offset, offset + self.row_bytes)
-            owners.bytes[whole] = np.where(
-                owners.bytes[whole] == number, owners.numbers[self.source], owners.bytes[whole]
-            )
+            owners.bytes[whole][owners.bytes[whole] == number] = owners.numbers[self.source]
 
     def _next(self) -> int:
         """The last layer that has the rows that it needs for its next one."""
@@ -181,7 +178,7 @@ def _replay_node(
     offsets: Mapping[str, int],
     hosts: Mapping[str, tuple[str, int]],
 ) -> None:
-    """One whole layer: its inputs intact, its outputs apart from them or as far as its walk asks for."""
+    """One whole layer: its inputs intact, its outputs disjoint from them, or at the distance of its access order."""
 
     def owner(root: str) -> str:
         host, _ = place_of(hosts, root)

@@ -1,4 +1,4 @@
-"""Which region of memory holds which buffer of a schedule: what a run reads and writes of each, what the user has settled.
+"""Which region of memory holds which buffer of a schedule: what a run reads and writes of each, where the user wants it.
 
 An estimate ranks the buffers, no measurement: every buffer is written once and read once by each reader, and by layers with
 multiply-accumulates as often as the portable kernels load an element. Caches are not known here; the costs per byte are the
@@ -16,6 +16,7 @@ from emitc.errors import CannotCompile, EmitcError, Where, shown
 from emitc.ir import Graph
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.planner import Buffer, Distance, Plan, plan
+from emitc.planner.buffers import round_up
 from emitc.planner.region_assignment import Assignment, Region, RegionProblem, assign
 from emitc.schedule.elided_copies import place_of
 from emitc.schedule.search import MemorySchedule, best_schedule
@@ -270,14 +271,14 @@ def _with_copies(
 
     def left(each: Candidate) -> int:
         alive = [p for p in plan_there.placements if p.live.first <= each.position < p.live.end]
-        return region.size_bytes - sum(-(-p.size_bytes // alignment) * alignment for p in alive)
+        return region.size_bytes - sum(round_up(p.size_bytes, alignment) for p in alive)
 
     able = [c for c in candidates(best.schedule) if c.gain(home, region.cost) > 0 and c.size_bytes <= region.size_bytes]
     able.sort(key=lambda c: (-c.gain(home, region.cost) / c.size_bytes, c.position))
     beside: list[Candidate] = []
     for c in able:
         with_it = [c.size_bytes, *(other.size_bytes for other in beside if other.position == c.position)]
-        if sum(-(-size // alignment) * alignment for size in with_it) <= left(c):
+        if sum(round_up(size, alignment) for size in with_it) <= left(c):
             beside.append(c)
     loads = sum(c.loads_bytes for c in able)
     found, least = best, best.assignment.cost + home * loads
@@ -346,7 +347,7 @@ def _require_region(name: str, wanted: Regions, option: str) -> None:
 
 
 def _pins(graph: Graph, choice: MemorySchedule, wanted: Regions) -> dict[str, str]:
-    """The region of each buffer that the user has settled. A moved tensor is settled in all its places."""
+    """The region of each buffer for which the user names one. It holds for all buffers of a moved tensor."""
     known = {region.name.lower(): region for region in wanted.regions}
     slots = Slots(graph, choice.stages, choice.vanished)
     outer = {pin.buffer.name: pin.inside for pin in choice.inside}

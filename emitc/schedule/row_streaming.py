@@ -81,7 +81,7 @@ def _in_place(nodes: Sequence[LoweredNode], layers: Sequence[RowLayer]) -> tuple
         for overlap in nodes[i].layer.overlaps:
             read = layer.reads[nodes[i].layer.operands.index(overlap.input)]
             users = [r for other in layers for r in other.reads if r.source == read.source]
-            same = (read.stride, read.pad, read.extent) == (1, 0, 1) and overlap.walk == _same_elements(nodes[i])
+            same = (read.stride, read.pad, read.extent) == (1, 0, 1) and overlap.order == _same_elements(nodes[i])
             if read.source != OUTSIDE and len(users) == 1 and same and layers[read.source].row_bytes == layer.row_bytes:
                 found.append((read.source, i))
     return tuple(found)
@@ -135,7 +135,7 @@ def _on_demand(
 
 
 def _same_elements(node: LoweredNode) -> ElementwiseOrder:
-    """The walk of a layer that reads element i of an operand of its output's type before it stores element i."""
+    """The access order of a layer that reads element i of an operand of its output's type before it stores element i."""
     output = node.bound.output
     return ElementwiseOrder(output.elements, output.dtype.bytes, output.dtype.bytes)
 

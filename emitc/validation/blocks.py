@@ -76,7 +76,7 @@ class Blocks:
         """The bytes there."""
         return self.bytes[place.block][self._range(place, size, skipped)].tobytes()
 
-    def foreign(self, place: Place, expected: bytes, skipped: int = 0) -> tuple[int, str]:
+    def mismatch(self, place: Place, expected: bytes, skipped: int = 0) -> tuple[int, str]:
         """How many bytes are not the expected ones, and what has written the first such."""
         part = self._range(place, len(expected), skipped)
         wrong = np.flatnonzero(self.bytes[place.block][part] != np.frombuffer(expected, np.uint8))

@@ -19,12 +19,12 @@ from emitc.kernels.control_flow.control_flow import ControlFlow
 from emitc.kernels.shared.subgraph_reference import watched
 from emitc.layer import Layer
 from emitc.program import Address, Move, Operand, Port, Program, RowSegment, Step, arena_variable, state_argument
+from emitc.validation.access_order import overwritten
 from emitc.validation.blocks import Blocks, Outside, Place
 from emitc.validation.rows import Rows
 from emitc.validation.tolerance import differing
 from emitc.validation.values import Executed, Execution, Faulty, Wrong
 from emitc.validation.values import executed as values_of
-from emitc.validation.walks import overwritten
 
 ORDER, VIEWS, OVERLAP, MOVES, STREAMING = "order", "views", "overlap", "moves", "streaming"
 PLAN, REGIONS = "plan", "regions"
@@ -91,7 +91,7 @@ class ProgramRun:
     def require(self, bound: BoundNode | None, operand: Operand | Port, place: Place, given: str = PLAN) -> None:
         """That an operand is there, with all of its bytes."""
         tensor = self.graph.tensor(operand.tensor)
-        count, writer = self.blocks.foreign(place, self.expected(tensor.name))
+        count, writer = self.blocks.mismatch(place, self.expected(tensor.name))
         if count:
             early = self.pending(tensor.name)
             technique = ORDER if early else self.technique(place, writer, given)
@@ -100,7 +100,7 @@ class ProgramRun:
                 if early
                 else f"it lies at {place.slot}, where {writer or 'nobody'} has written"
             )
-            self.fault(technique, bound, tensor, _elements(tensor, count), why)
+            self.fault(technique, bound, tensor, min(tensor.elements, count), why)
 
     def pending(self, name: str) -> bool:
         """Whether a layer that makes a tensor, or what one is made of that vanishes, has not run yet."""
@@ -192,10 +192,11 @@ class ProgramRun:
         assert place is not None
         for operand, other in others:
             if place.overlaps(size, other, operand.size_bytes):
-                self.fault(
-                    self.technique(other, place.slot), bound, self.graph.tensor(operand.tensor), -1,
+                technique, why = (
+                    self.technique(other, place.slot),
                     f"the layer's working memory {place.slot} lies over it",
-                )  # fmt: skip
+                )
+                self.fault(technique, bound, self.graph.tensor(operand.tensor), -1, why)
         self.blocks.write(place, bytes([0xA5]) * size, place.slot)
 
     def apart(
@@ -206,18 +207,17 @@ class ProgramRun:
         inputs: list[tuple[Operand, Place]],
         outputs: list[tuple[Operand, Place]],
     ) -> None:
-        """Every output lies apart from every input, or as close as the layer's walk over both allows."""
+        """Every output lies apart from every input, or as close as the layer's access order allows."""
         positions = {id(o): position for o, position in zip(step.inputs, layer.operands, strict=True)}
         for operand, place in inputs:
             for number, (output, target) in enumerate(outputs):
                 if not place.overlaps(operand.size_bytes, target, output.size_bytes) or place.block == "state":
                     continue
-                if not self.disabled.isdisjoint((OVERLAP,)):
-                    self.fault(
-                        self.technique(place, target.slot), bound, self.graph.tensor(operand.tensor), -1, _SHARED
-                    )
-                walks = [o.walk for o in layer.overlaps if (o.input, o.output) == (positions[id(operand)], number)]
-                readings = overwritten(walks[0], place.offset, target.offset) if walks else -1
+                if OVERLAP in self.disabled:
+                    technique = self.technique(place, target.slot)
+                    self.fault(technique, bound, self.graph.tensor(operand.tensor), -1, _SHARED)
+                orders = [o.order for o in layer.overlaps if (o.input, o.output) == (positions[id(operand)], number)]
+                readings = overwritten(orders[0], place.offset, target.offset) if orders else -1
                 if readings:
                     why = f"the output at {target.slot} overwrites it while it is read"
                     technique = VIEWS if {place.slot, target.slot} & self.inside else OVERLAP
@@ -238,20 +238,15 @@ def _hosts(program: Program) -> set[str]:
     }
 
 
-def _elements(tensor: Tensor, count: int) -> int:
-    """Elements of which so many bytes differ, at most."""
-    return min(tensor.elements, count)
-
-
 def execute_program(compiled: Compiled, executed: Executed) -> None:
     """Runs the compiled program on the values of one run of its graph, and the programs inside of its operators.
 
     Raises Faulty.
     """
-    divided, program = compiled.partition, compiled.program
-    assert executed.graph == divided.graph, "the last step gives the graph that is lowered"
-    ProgramRun(program, divided.graph, divided.layers, executed, compiled.options.disabled).execute()
-    portable = divided.backends[PORTABLE]
+    partition, program = compiled.partition, compiled.program
+    assert executed.graph == partition.graph, "the last step gives the graph that is lowered"
+    ProgramRun(program, partition.graph, partition.layers, executed, compiled.options.disabled).execute()
+    portable = partition.backends[PORTABLE]
     _execute_parts(program, executed, portable.lower)
 
 

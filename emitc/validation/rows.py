@@ -112,7 +112,7 @@ class Rows:
         for copied in call.step.staged:
             spot = self.run.blocks.place(copied.address)
             assert spot is not None
-            count, writer = self.run.blocks.foreign(spot, bytes([0x5A]) * copied.size_bytes)
+            count, writer = self.run.blocks.mismatch(spot, bytes([0x5A]) * copied.size_bytes)
             if count:
                 self.fault(index, makes, count, f"{writer} has written over the copy of its weights")
         self.made[makes.name] = row + 1
@@ -137,7 +137,7 @@ class Rows:
 
     def compare(self, index: int, tensor: RowTensor, row: int, start: Place, behind: int) -> None:
         """A row of a tensor against its value."""
-        count, writer = self.run.blocks.foreign(start, self.row(tensor, row), behind)
+        count, writer = self.run.blocks.mismatch(start, self.row(tensor, row), behind)
         if count:
             self.fault(index, tensor, count, f"row {row} has been overwritten by {writer or 'nobody'}")
 

@@ -168,7 +168,7 @@ class Comparison:
                 tensor = self.graph.tensor((*now, *self.graph.outputs, self.graph.tensors[0].name)[0])
                 self.fault((), tensor, -1, f"the interface has {len(now)} tensors in the place of {len(before)}")
         self.constants()
-        own = self._old_nodes()
+        own = {bound.node.index: bound for bound in self.old.graph.bound()}
         for tensor in self.graph.tensors:
             self.aliases_of(tensor, made=False)
         for bound in self.graph.bound():
@@ -204,9 +204,6 @@ class Comparison:
                 count = differing(tensor.array(), self.known[tensor.name], EXACT)
                 if count:
                     self.fault(self._behind(tensor.name), tensor, count, "this constant has another value than before")
-
-    def _old_nodes(self) -> dict[int, BoundNode]:
-        return {bound.node.index: bound for bound in self.old.graph.bound()}
 
     def _untouched(self, bound: BoundNode, own: Mapping[int, BoundNode]) -> bool:
         """Whether an operator is as before, with operands of values that are compared, and no state."""

@@ -13,7 +13,7 @@ from emitc.layer import AccessOrder, ElementwiseOrder, WindowOrder
 from emitc.planner.region_assignment import Region
 from emitc.program import Move, RowSegment
 from emitc.validation import Wrong, validate
-from emitc.validation.walks import overwritten
+from emitc.validation.access_order import overwritten
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 

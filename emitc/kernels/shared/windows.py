@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from emitc.ir import BoundNode
 from emitc.kernels.contract import illegal
-from emitc.layer import ByRows, Overlap, Param, window_walk
+from emitc.layer import ByRows, Overlap, Param, window_order
 from emitc.source import SourceNode
 
 _Element = TypeVar("_Element", bound=np.generic)
@@ -270,4 +270,4 @@ def window_overlap(bound: BoundNode, params: Sequence[Param], ahead: int | None)
     if x is not y and 1 not in (x.bytes, y.bytes):
         return ()
     values = {param.name: int(param.value) for param in params if param.name in WINDOW_PARAMS}
-    return (Overlap(0, 0, window_walk(values, x.bytes, y.bytes, ahead)),)
+    return (Overlap(0, 0, window_order(values, x.bytes, y.bytes, ahead)),)

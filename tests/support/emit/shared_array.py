@@ -117,5 +117,5 @@ def subjects(compiled: Compiled, folder: Path) -> Iterator[Subject]:
     loaded = ctypes.CDLL(str(library))
     for node, step in chosen:
         for overlap in node.layer.overlaps:
-            label = f"{compiled.program.name}/{step.name} {node.layer.kernel_name} {overlap.walk}"
+            label = f"{compiled.program.name}/{step.name} {node.layer.kernel_name} {overlap.order}"
             yield Subject(label, node, step, overlap, getattr(loaded, f"call_{step.name}"))

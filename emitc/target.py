@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import tomllib
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ DSP, FPU, MVE = "dsp", "fpu", "mve"
 FEATURES = (DSP, FPU, MVE, "swar", "mul32")
 MULTIPLY_CLASSES = ("short", "long-slow", "long")
 REGION_KINDS = ("flash", "ram")
-BOARD_KINDS = ("qemu", "silicon")
+BOARD_KINDS = ("qemu", "rtl", "silicon")
 MEASURES = ("match", "instructions", "cycles", "microseconds", "layers", "stack", "sizes")
 
 
@@ -36,6 +36,33 @@ class Cost:
     multiply: float
     multiply_long: float
     taken_branch: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Core cycles by kind of instruction, for code and data in memory without wait states (emitc/boards/cycle_model.py).
+
+    load, load_after_load: a load, and one that directly follows another one and does not need its result. each_register:
+    of a load or store of several, in addition to 1. taken_branch: more than a branch that is not taken. loop_end: the end
+    of a low-overhead loop. vector: a vector instruction; vector_overlap: less, where the one before it uses another unit.
+    error_percent: the largest error against published measurements; 0 where none was compared. source: of the figures.
+    """
+
+    source: str
+    error_percent: int
+    load: float
+    load_after_load: float
+    store: float
+    each_register: float
+    taken_branch: float
+    multiply: float
+    multiply_accumulate: float
+    multiply_long: float
+    divide: float
+    float_divide: float = 14.0
+    loop_end: float = 1.0
+    vector: float = 1.0
+    vector_overlap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +83,7 @@ class Target:
     compiler_flags: tuple[str, ...]
     cost: Cost
     note: str = ""
+    timing: Timing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +132,10 @@ class PlatformIO:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A board: emulated (`kind` "qemu") or real ("silicon").
+    """A board: emulated (`kind` "qemu"), a core's simulated RTL ("rtl"), or real ("silicon").
 
     target: name of its Target. clock_hz: of the core. measures: what a run on it reports, a subset of MEASURES.
+    core: of a board of kind "rtl", the name of its file in boards/rtl.
     free_stack_bytes: bytes below the application's stack pointer that are surely stack, 0 where that is not known.
     """
 
@@ -120,6 +149,7 @@ class Board:
     platformio: PlatformIO
     free_stack_bytes: int = 0
     note: str = ""
+    core: str = ""
 
     @property
     def flash_bytes(self) -> int:
@@ -185,10 +215,26 @@ def read_target(path: Path) -> Target:
         compiler_flags=compiler.texts("flags"),
         cost=Cost(*(cost.cycles(field.name) for field in fields(Cost))),
         note=table.text("note", default=""),
+        timing=_timing(table),
     )
     for each in (table, compiler, cost):
         each.close()
     return target
+
+
+def _timing(target: _Table) -> Timing | None:
+    """The table `timing` of a target; None where it has none."""
+    table = target.optional("timing")
+    if table is None:
+        return None
+    source, error = table.text("source"), table.positive("error_percent", zero=True)
+    given = {
+        each.name: table.cycles(each.name, None if each.default is MISSING else float(each.default), zero=True)
+        for each in fields(Timing)
+        if each.name not in ("source", "error_percent")
+    }
+    table.close()
+    return Timing(source, error, **given)
 
 
 def read_board(path: Path) -> Board:
@@ -216,7 +262,10 @@ def read_board(path: Path) -> Board:
         platformio=platformio,
         free_stack_bytes=table.positive("free_stack_bytes", default=0),
         note=table.text("note", default=""),
+        core=table.text("core", default=""),
     )
+    if (board.kind == "rtl") != (board.core in _names(boards_dir() / "rtl")):
+        raise table.refusal("core", f'a board of kind "rtl" names one of {", ".join(_names(boards_dir() / "rtl"))}')
     for each in (table, pio):
         each.close()
     return board
@@ -310,6 +359,9 @@ class _Table:
     def table(self, key: str) -> _Table:
         return _Table(self._file, key, self._value(key, dict))
 
+    def optional(self, key: str) -> _Table | None:
+        return self.table(key) if key in self._content else None
+
     def tables(self, key: str) -> tuple[_Table, ...]:
         rows = self._value(key, list)
         if not all(isinstance(row, dict) for row in rows):
@@ -343,9 +395,9 @@ class _Table:
             raise self.refusal(key, f"must be positive, got {value}")
         return value
 
-    def cycles(self, key: str, default: float | None = None) -> float:
+    def cycles(self, key: str, default: float | None = None, *, zero: bool = False) -> float:
         value = self._value(key, (int, float), default)
-        if not 0 < value < 1000:
+        if not 0 < value < 1000 and not (zero and value == 0):
             raise self.refusal(key, f"expected cycles between 0 and 1000, got {value}")
         return float(value)
 

@@ -31,8 +31,8 @@ def pio_command() -> list[str]:
     return [sys.executable, "-m", "platformio"]
 
 
-def check_tools(board: Board, target: Target, emulator: str) -> None:
-    """Raises CannotCompile where the cross compiler or the emulator of an emulated board is not on PATH."""
+def check_tools(board: Board, target: Target, emulator: str | None) -> None:
+    """Raises CannotCompile where the cross compiler or the emulator is not on PATH. emulator: None where none is used."""
     compiler = f"{target.compiler_prefix}gcc"
     packages = {
         "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
@@ -41,7 +41,7 @@ def check_tools(board: Board, target: Target, emulator: str) -> None:
         "qemu-system-riscv32": "qemu-system-misc",
     }
     for tool, use in ((compiler, "compiles for"), (emulator, "emulates")):
-        if shutil.which(tool) is None:
+        if tool is not None and shutil.which(tool) is None:
             why = f"it {use} {board.title}, and is not on PATH"
             hint = f"on Debian and Ubuntu: apt-get install {packages.get(tool, tool)}"
             raise CannotCompile(f"{tool} is not installed", Where(option=f"--board {board.name}"), why, hint)

@@ -53,12 +53,17 @@ def plugin(emulator: str, cache: Path) -> Path | None:
     return library if _loads(emulator, library) else None
 
 
-def arguments(library: Path, elf: Path, counts: Path) -> list[str]:
-    """QEMU's arguments that make it write the windows of `elf` to `counts`."""
+def arguments(library: Path, elf: Path, counts: Path, constants: tuple[int, int] | None = None) -> list[str]:
+    """QEMU's arguments that make it write the windows of `elf` to `counts`.
+
+    constants: addresses of which the bytes that loads read are counted, and with them the count of each instruction.
+    """
     at = addresses(elf, (BEGIN, END, HOOK, RESUME))
     options = [f"begin={at[BEGIN]:#x}", f"end={at[END]:#x}", f"out={_escaped(counts)}"]
     if HOOK in at and RESUME in at:
         options += [f"hook={at[HOOK]:#x}", f"resume={at[RESUME]:#x}"]
+    if constants is not None:
+        options += ["places=1", f"constants={constants[0]:#x}", f"constants_end={constants[1]:#x}"]
     return ["-plugin", ",".join([_escaped(library), *options])]
 
 

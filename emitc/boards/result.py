@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from emitc.boards.cycle_model import Estimate
 from emitc.boards.elf import ImageSizes
 from emitc.boards.protocol import CaseLines, Transcript
+from emitc.boards.rtl import Function, Simulated
 from emitc.boards.run_model import Case, RunModel
 from emitc.errors import CannotCompile, Where
 from emitc.target import Board
@@ -41,6 +43,75 @@ class Verdict:
     bound: Tolerance = EXACT
 
 
+@dataclass(frozen=True, slots=True)
+class CycleEstimate:
+    """Cycles of one call by the model of a core: never a measurement.
+
+    core: whose timing it is. clock_hz: of the board. error_percent: the largest error against published measurements; 0
+    where none was compared. Code and data are in memory without wait states.
+    """
+
+    found: Estimate
+    core: str
+    clock_hz: int
+    error_percent: int
+
+    @property
+    def milliseconds(self) -> float:
+        """At the board's clock."""
+        return self.found.cycles / self.clock_hz * 1e3
+
+    @property
+    def error_band(self) -> str:
+        """How far off the estimate may be, in words."""
+        return f"+-{self.error_percent} %" if self.error_percent else "not compared with a measurement"
+
+    def as_json(self) -> dict[str, Any]:
+        """What `emitc run --json` adds for an emulated core whose timing is known."""
+        return {
+            "cycles_estimated": round(self.found.cycles),
+            "ms_estimated": round(self.milliseconds, 3),
+            "clock_hz": self.clock_hz,
+            "error_band": self.error_band,
+            "constant_bytes_read": self.found.constant_bytes,
+            "estimate_of": f"{self.core}, memory without wait states",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCost:
+    """One call of the model on a core's RTL: instructions, cycles, and where the cycles went.
+
+    memory: name of the memory's timing. stalls: cycles by reason, as far as the core says; a cycle may have several
+    reasons. events: how often. misses: lines that the slow memory read.
+    """
+
+    memory: str
+    instructions: int
+    cycles: int
+    stalls: tuple[tuple[str, int], ...]
+    events: tuple[tuple[str, int], ...]
+    misses: int
+    functions: tuple[Function, ...]
+
+    @property
+    def cycles_per_instruction(self) -> float:
+        """Of the whole call."""
+        return self.cycles / self.instructions
+
+    def as_json(self) -> dict[str, Any]:
+        """What `emitc run --json` adds for a core's RTL."""
+        return {
+            "memory": self.memory,
+            "instructions": self.instructions,
+            "cycles_per_instruction": round(self.cycles_per_instruction, 4),
+            "stalls": dict(self.stalls),
+            "events": dict(self.events),
+            "misses": self.misses,
+            "functions": [asdict(each) for each in self.functions],
+        }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult(Verdict):
     """A proof on a board and its numbers.
@@ -53,6 +124,7 @@ class RunResult(Verdict):
     where the image does not tell. ram_bytes: static data, arena and state included, without stack; where a timer counts, every
     case runs twice, and a second copy of the state is part of it. layers: of the case with the largest count; the few
     instructions that pass the hook its arguments are part of each. reference: the engine that the expected outputs are from.
+    simulation: what a core's RTL says besides its cycles. estimate: cycles by the model of an emulated core.
     """
 
     board: str
@@ -72,10 +144,14 @@ class RunResult(Verdict):
     layers: tuple[LayerCount, ...] | None = None
     state_bytes: int = 0
     reference: str = ""
+    simulation: SimulatedCost | None = None
+    estimate: CycleEstimate | None = None
 
     @property
     def instructions(self) -> int | None:
-        """`count` where it is instructions (an emulated board), else None."""
+        """Instructions of the largest case on an emulated board or a core's RTL, else None."""
+        if self.simulation is not None:
+            return self.simulation.instructions
         return self.count if self.unit == "instructions" else None
 
     @property
@@ -90,6 +166,8 @@ class RunResult(Verdict):
         json["rule"] = "exact" if self.bound.exact else "tolerance"
         json["tolerance"] = self.bound.absolute
         json["max_abs_diff"] = finite(self.max_abs_diff)
+        for more in (self.simulation, self.estimate):
+            json |= more.as_json() if more is not None else {}
         if self.layers is not None:
             json["layers"] = [
                 {"index": each.index, "op": each.op, "name": each.name, self.unit: each.count, "macs": each.macs}
@@ -120,6 +198,23 @@ def result_of(
         arena_bytes=model.arena_bytes,
         state_bytes=model.state_bytes,
         **measured,
+    )
+
+
+def with_simulation(result: RunResult, windows: Sequence[Simulated], memory: str) -> RunResult:
+    """The result with what the RTL says of the case that took the most cycles. windows: of the cases in their order."""
+    window = max(windows, key=lambda each: each.cycles.total)
+    return replace(
+        result,
+        simulation=SimulatedCost(
+            memory,
+            window.instructions.total,
+            window.cycles.total,
+            window.stalls,
+            window.events,
+            window.misses,
+            window.functions,
+        ),
     )
 
 

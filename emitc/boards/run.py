@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from emitc.boards import counter, protocol
+from emitc.boards import counter, cycle_model, protocol, rtl
 from emitc.boards.boot import boot, emulator
 from emitc.boards.build import build, check_tools
 from emitc.boards.elf import image_sizes
 from emitc.boards.project import PLAIN, TRACED, write_qemu_project
-from emitc.boards.result import LayerCount, RunResult, judged, layer_counts, result_of
+from emitc.boards.result import CycleEstimate, LayerCount, RunResult, judged, layer_counts, result_of, with_simulation
 from emitc.boards.run_model import Firmware, RunModel, check_cases
 from emitc.errors import CannotCompile, EmitcError, Where, writing
 from emitc.target import Board, load_target
@@ -21,11 +21,28 @@ TIMER_TOLERANCE = 64
 
 
 @dataclass(frozen=True, slots=True)
+class Simulation:
+    """How a core's RTL runs. memory: timing of code and constants. sources: folder of a core that no package carries."""
+
+    memory: str = "zero-wait"
+    sources: Path | None = None
+
+
+ZERO_WAIT = Simulation()
+
+
+@dataclass(frozen=True, slots=True)
 class _Boot:
-    """One boot: what the firmware said, and what was counted (None: its own timer counted)."""
+    """One boot: what the firmware said, and what was counted (None: its own timer counted).
+
+    simulated: of a core's RTL, everything that was measured in each window. ran: what ran in each window; () where that
+    is not counted.
+    """
 
     transcript: protocol.Transcript
     windows: tuple[counter.Window, ...] | None
+    simulated: tuple[rtl.Simulated, ...] = ()
+    ran: tuple[cycle_model.Ran, ...] = ()
 
     def counts(self) -> tuple[int, ...]:
         """Instructions of each case."""
@@ -34,33 +51,67 @@ class _Boot:
         return tuple(case.ticks or 0 for case in self.transcript.cases)
 
 
-def run_on_board(firmware: Firmware, board: Board, *, layers: bool, workdir: Path, timeout: float = 120.0) -> RunResult:
-    """Builds a package for an emulated board with PlatformIO, boots it, and proves and measures every case.
+def run_on_board(
+    firmware: Firmware,
+    board: Board,
+    *,
+    layers: bool,
+    workdir: Path,
+    timeout: float = 0.0,
+    simulation: Simulation = ZERO_WAIT,
+) -> RunResult:
+    """Builds a package for an emulated or simulated board with PlatformIO, boots it, and proves and measures every case.
 
     layers: a second build with the trace hook counts each layer. workdir: this function's own folder; its `project` is
-    replaced, its caches are reused. timeout: seconds for one boot. A difference is not an error: `match` is false then.
+    replaced, its caches are reused. timeout: seconds for one boot; 0 for 120, or 1200 of a simulated core. simulation: how
+    a core's RTL runs. A difference is not an error: `match` is false then.
 
-    Raises EmitcError where cases and model disagree or the board is not emulated, CannotCompile where a tool is
+    Raises EmitcError where cases and model disagree or the board is a real one, CannotCompile where a tool is
     missing, the image does not fit, the build fails, or the firmware hangs, faults or refuses a call.
     """
-    if board.kind != "qemu":
-        why = "only an emulated board can be booted here"
-        hint = f"emitc flash --board {board.name}, or an emulated board (`emitc boards`)"
-        raise EmitcError(f"{board.title} is not emulated", Where(option=f"--board {board.name}"), why, hint)
+    if board.kind == "silicon":
+        raise EmitcError(
+            f"{board.title} is not emulated",
+            Where(option=f"--board {board.name}"),
+            "only an emulated board can be booted here",
+            f"emitc flash --board {board.name}, or an emulated board (`emitc boards`)",
+        )
     check_cases(firmware.model, firmware.cases)
+    simulated = board.kind == "rtl"
     machine = emulator(board)
-    check_tools(board, load_target(board.target), machine)
+    check_tools(board, load_target(board.target), None if simulated else machine)
     workdir = workdir.resolve()
     with writing(f"{workdir} cannot be made", "--workdir"):
         workdir.mkdir(parents=True, exist_ok=True)
-    library = counter.plugin(machine, workdir / "cache")
+    program = rtl.simulator(board, simulation.sources) if simulated else None
+    library = None if simulated else counter.plugin(machine, workdir / "cache")
     project = workdir / "project"
     with writing(f"the project cannot be written to {project}", "--workdir"):
-        write_qemu_project(firmware, board, project, with_timer=library is None)
+        write_qemu_project(firmware, board, project, with_timer=library is None and not simulated)
     names = (PLAIN, TRACED) if layers else (PLAIN,)
     images = build(project, names, board, core_dir=workdir / "pio-core", log=workdir / "build.log")
-    boots = [_booted(firmware.model, board, image, library, workdir, timeout) for image in images]
-    return _result(firmware, board, images[0], boots)
+    if program is not None:
+        timing = rtl.memory_timing(simulation.memory)
+        boots = [
+            _simulated(firmware.model, board, program, image, timing, workdir, timeout or 1200.0) for image in images
+        ]
+    else:
+        boots = [_booted(firmware.model, board, image, library, workdir, timeout or 120.0) for image in images]
+    result = _result(firmware, board, images[0], boots)
+    if program is not None:
+        return with_simulation(result, boots[0].simulated[1:], simulation.memory)
+    return replace(result, estimate=_estimated(board, images[0], boots[0]))
+
+
+def _estimated(board: Board, image: Path, plain: _Boot) -> CycleEstimate | None:
+    """Cycles of the case with the most instructions; None where the core's timing or the counts are not known."""
+    target = load_target(board.target)
+    if target.timing is None or not plain.ran:
+        return None
+    ran = max(plain.ran[1:], key=lambda each: sum(each.places.values()))
+    instructions = cycle_model.listing(f"{target.compiler_prefix}objdump", image)
+    found = cycle_model.estimate(ran, instructions, target.timing)
+    return CycleEstimate(found, target.title, board.clock_hz, target.timing.error_percent)
 
 
 def _result(firmware: Firmware, board: Board, image: Path, boots: Sequence[_Boot]) -> RunResult:
@@ -76,9 +127,9 @@ def _result(firmware: Firmware, board: Board, image: Path, boots: Sequence[_Boot
         verdict,
         plain.transcript.cases,
         sizes,
-        unit="instructions",
+        unit="cycles" if plain.simulated else "instructions",
         count=max(counts),
-        counter="timer" if plain.windows is None else "plugin",
+        counter="rtl" if plain.simulated else "timer" if plain.windows is None else "plugin",
         code_bytes=sizes.code_bytes,
         constant_bytes=sizes.constant_bytes,
         model_flash_bytes=sizes.model_flash_bytes,
@@ -90,18 +141,35 @@ def _result(firmware: Firmware, board: Board, image: Path, boots: Sequence[_Boot
 def _booted(model: RunModel, board: Board, image: Path, library: Path | None, workdir: Path, timeout: float) -> _Boot:
     counts = workdir / "counts.txt"
     counts.unlink(missing_ok=True)
-    extra = [] if library is None else counter.arguments(library, image, counts)
+    timed = library is not None and load_target(board.target).timing is not None and image.parent.name == PLAIN
+    flash = next((each.start, each.end) for each in board.memory if each.kind == "flash")
+    extra = [] if library is None else counter.arguments(library, image, counts, flash if timed else None)
     printed = boot(board, image, extra, timeout=timeout)
     where = Where(model=model.name, option=f"--board {board.name}")
+    transcript = _transcript(printed, image, where)
+    windows = None if library is None else counter.windows(counts)
+    _check_counter(transcript, windows, where)
+    ran = cycle_model.windows(counts.read_text(encoding="ascii").splitlines()) if timed else []
+    return _Boot(transcript, windows, ran=tuple(ran))
+
+
+def _simulated(
+    model: RunModel, board: Board, program: Path, image: Path, timing: rtl.MemoryTiming, workdir: Path, timeout: float
+) -> _Boot:
+    printed, windows = rtl.simulate(board, program, image, timing, workdir, timeout)
+    where = Where(model=model.name, option=f"--board {board.name}")
+    transcript = _transcript(printed, image, where)
+    _check_counter(transcript, tuple(each.instructions for each in windows), where)
+    return _Boot(transcript, tuple(each.cycles for each in windows), windows)
+
+
+def _transcript(printed: str, image: Path, where: Where) -> protocol.Transcript:
     try:
-        transcript = protocol.parse(printed)
+        return protocol.parse(printed)
     except protocol.BadTranscript as error:
         raise CannotCompile(
             "the firmware's report cannot be read", where, str(error), f"boot {image} by hand to see what it prints"
         ) from error
-    windows = None if library is None else counter.windows(counts)
-    _check_counter(transcript, windows, where)
-    return _Boot(transcript, windows)
 
 
 def _check_counter(transcript: protocol.Transcript, windows: tuple[counter.Window, ...] | None, where: Where) -> None:

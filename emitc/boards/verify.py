@@ -11,7 +11,7 @@ from emitc.boards.capacity import check_fits
 from emitc.boards.flash import flash
 from emitc.boards.project import write_flash_project
 from emitc.boards.result import RunResult
-from emitc.boards.run import run_on_board
+from emitc.boards.run import ZERO_WAIT, Simulation, run_on_board
 from emitc.boards.run_model import Case, Firmware, RunLayer, RunModel, RunTensor
 from emitc.compiled import Compiled
 from emitc.errors import EmitcError, writing
@@ -81,7 +81,15 @@ def require_fit(compiled: Compiled, board: str) -> None:
 
 
 def on_emulator(
-    compiled: Compiled, board: str, *, reference: str, samples: int, seed: int, layers: bool, workdir: Path | None
+    compiled: Compiled,
+    board: str,
+    *,
+    reference: str,
+    samples: int,
+    seed: int,
+    layers: bool,
+    workdir: Path | None,
+    simulation: Simulation = ZERO_WAIT,
 ) -> RunResult:
     """Builds, boots and proves the model on an emulated board; in `workdir`, or in a folder that is removed."""
 
@@ -94,7 +102,8 @@ def on_emulator(
             play_back(compiled, package, random_samples(compiled.graph, samples, seed))
         target = load_board(board)
         firmware = Firmware(package, run_model(compiled), vectors, compiled.support(target.target))
-        return replace(run_on_board(firmware, target, layers=layers, workdir=folder / "board"), reference=engine)
+        result = run_on_board(firmware, target, layers=layers, workdir=folder / "board", simulation=simulation)
+        return replace(result, reference=engine)
 
     if workdir is not None:
         return run_in(workdir)

@@ -173,11 +173,16 @@ def partition_command(as_json: bool, **values: Any) -> None:
 @shared.samples_options(1, 64, 3)
 @click.option("--layers", is_flag=True, help="Instructions of every layer.")
 @shared.path_option("--workdir", help="Keep the project here; default: a temporary one.")
+@click.option("--memory", default="zero-wait", show_default=True, help="Timing of flash on a simulated core's RTL.")
+@shared.path_option("--rtl", help="Folder of a core's RTL that no package carries (rtl_hazard3).")
 @shared.json_option
-def run(boards: tuple[str, ...], workdir: Path | None, as_json: bool, **values: Any) -> None:
-    """Build MODEL with PlatformIO, boot it on an emulated board, prove it there and count instructions."""
+def run(
+    boards: tuple[str, ...], workdir: Path | None, memory: str, rtl: Path | None, as_json: bool, **values: Any
+) -> None:
+    """Build MODEL with PlatformIO, boot it on an emulated board or a simulated core, prove it there and measure it."""
     with shared.reported(as_json):
         from emitc.boards import verify as prove
+        from emitc.boards.run import Simulation
         from emitc.report.run import run_text
         from emitc.target import load_board
 
@@ -187,7 +192,10 @@ def run(boards: tuple[str, ...], workdir: Path | None, as_json: bool, **values: 
             compiled = shared.compiled_model(values, "platformio", target)
             folder = workdir / board if workdir and len(targets) > 1 else workdir
             options = shared.chosen(values, "reference samples seed layers")
-            runs.append((compiled, prove.on_emulator(compiled, board, workdir=folder, **options)))
+            simulation = Simulation(memory, rtl)
+            runs.append(
+                (compiled, prove.on_emulator(compiled, board, workdir=folder, simulation=simulation, **options))
+            )
         match = all(result.match for _, result in runs)
         several = {"match": match, "runs": [result.as_json() for _, result in runs]}
         shared.print_result(

@@ -27,6 +27,8 @@ def run_text(compiled: Compiled, result: RunResult) -> str:
         ]
     rows += [
         (f"{result.unit} ({result.counter})", result.count),
+        *_simulation_rows(result),
+        *_estimate_rows(result),
         ("per multiply-accumulate", ratio(result.count, macs)),
         ("stack bytes", result.stack_bytes),
         ("flash bytes of the model", result.model_flash_bytes),
@@ -49,4 +51,53 @@ def run_text(compiled: Compiled, result: RunResult) -> str:
             for each in result.layers
         ]
         lines += ["", table(("op>", "type", "name", f"{result.unit}>", "MACs>", "per MAC>"), layers)]
+        lines += _function_lines(result)
     return "\n".join(lines)
+
+
+def _simulation_rows(result: RunResult) -> list[tuple[str, object]]:
+    """What a core's RTL says besides its cycles."""
+    simulation = result.simulation
+    if simulation is None:
+        return []
+    return [
+        ("  memory", simulation.memory),
+        ("  instructions", simulation.instructions),
+        ("  cycles per instruction", f"{simulation.cycles_per_instruction:.3f}"),
+        *((f"  stalled: {name}", cycles) for name, cycles in simulation.stalls),
+        *((f"  {name}", count) for name, count in simulation.events),
+        *([("  lines read from slow memory", simulation.misses)] if simulation.misses else []),
+    ]
+
+
+def _estimate_rows(result: RunResult) -> list[tuple[str, object]]:
+    """Cycles by the model of the core."""
+    estimate = result.estimate
+    if estimate is None:
+        return []
+    cycles = round(estimate.found.cycles)
+    return [
+        ("cycles, estimated", cycles),
+        ("  error band", f"+-{estimate.error_percent} %" if estimate.error_percent else "not known"),
+        ("  constant bytes read", estimate.found.constant_bytes),
+        ("  cycles per instruction", f"{cycles / max(1, estimate.found.instructions):.2f}"),
+        (f"  ms at {estimate.clock_hz / 1e6:g} MHz", f"{estimate.milliseconds:.2f}"),
+    ]
+
+
+def _function_lines(result: RunResult) -> list[str]:
+    """The functions that took at least a hundredth of the cycles."""
+    simulation = result.simulation
+    if simulation is None:
+        return []
+    rows = [
+        (
+            each.name,
+            each.cycles,
+            f"{each.cycles / simulation.cycles:.1%}",
+            f"{each.cycles / max(1, each.instructions):.2f}",
+        )
+        for each in simulation.functions
+        if each.cycles * 100 >= simulation.cycles
+    ]
+    return ["", table(("function", "cycles>", "share>", "per instruction>"), rows)]

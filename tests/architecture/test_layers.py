@@ -123,6 +123,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "jinja2": ("emitc.emit.render",),
     "cffi": ("emitc.verify.build", "emitc.ethosu.driver"),
     "elftools": ("emitc.boards.elf",),
+    "platformdirs": ("emitc.boards.rtl",),
     "click": ("emitc.cli",),
     "ortools": ("emitc.planner.cp_sat",),
     "rich": ("emitc.cli.main", "emitc.report.tables"),

@@ -1,0 +1,219 @@
+"""Estimated core cycles of code that an emulator has run: the core's published timing, applied address by address.
+
+The counting plugin says how often the instruction at each address ran, the disassembly which one it is and which stand
+around it. So a load after another one, or a vector instruction that overlaps with the one before it, costs what it costs
+there. Nothing is fitted: `Timing` (boards/targets/*.toml) has the manual's figures, with its source and the largest error
+that was found against published measurements. Code and data are in memory without wait states.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emitc.target import Timing
+
+_CONDITION = r"(?:eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)?"
+_KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (kind, re.compile(f"(?:{pattern}){_CONDITION}$"))
+    for kind, pattern in (
+        ("load several", r"ldm(?:ia|db)?|pop|vldm(?:ia|db)?|vpop"),
+        ("store several", r"stm(?:ia|db)?|push|vstm(?:ia|db)?|vpush"),
+        ("load two", r"ldrd"),
+        ("store two", r"strd"),
+        ("vector load", r"vld(?:r[bhwd]|[24]\d)[te]?"),
+        ("vector store", r"vst(?:r[bhwd]|[24]\d)[te]?"),
+        ("load", r"v?ldr(?:b|h|sb|sh|ex|exb|exh)?t?"),
+        ("store", r"v?str(?:b|h|ex|exb|exh)?t?"),
+        ("loop", r"le|letp|wls|wlstp|dls|dlstp|lctp"),
+        ("branch always", r"b|bl|blx|bx|tbb|tbh"),
+        ("compare and branch", r"cbz|cbnz"),
+        ("divide", r"[su]div"),
+        ("long multiply", r"[su]ml?al|[su]mull|umaal|smlald?x?"),
+        ("multiply accumulate", r"mla|mls"),
+        ("multiply", r"muls?|smul\w+|smla\w+|smua?d?x?|smml?a?r?|smuad|smusd\w*|smlsd\w*|smmulr?|smmlar?|smmlsr?"),
+        ("float divide", r"vdiv|vsqrt"),
+    )
+)
+_VECTOR_MULTIPLY = re.compile(r"v(?:ml|mul|qdmul|qrdmul|qdml|rmul|fma|fms|mmul)")
+_VECTOR = re.compile(r"\bq\d")
+_LINE = re.compile(r"^\s*([0-9a-f]+):\t(\S+)[ \t]*(.*)")
+_FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:")
+_RANGE = re.compile(r"([rsdq])(\d+)(?:-[rsdq](\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction of a listing. mnemonic: without its width; operands: without comments."""
+
+    address: int
+    mnemonic: str
+    operands: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What ran in one window: how often the instruction at each address, and the bytes that loads read from flash."""
+
+    places: Mapping[int, int]
+    constant_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Cycles of a run. functions: by C function, the most first; kinds: by kind of instruction.
+
+    constant_bytes: that loads read from flash, every time that they do.
+    """
+
+    cycles: float
+    instructions: int
+    constant_bytes: int
+    functions: tuple[tuple[str, float], ...]
+    kinds: tuple[tuple[str, float], ...]
+
+
+def listing(tool: str, image: Path) -> list[Instruction]:
+    """The instructions of an image. tool: objdump of the image's compiler. Raises CalledProcessError and OSError."""
+    command = [tool, "-d", "--no-show-raw-insn", str(image)]
+    return parsed(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def parsed(text: str) -> list[Instruction]:
+    """The instructions that objdump printed.
+
+    >>> parsed("08000000 <f>:\\n 8000000:\\tldr.w\\tr2, [r3, #4]\\t; 0x4\\n")
+    [Instruction(address=134217728, mnemonic='ldr', operands='r2, [r3, #4]', function='f')]
+    """
+    found, function = [], ""
+    for line in text.splitlines():
+        if match := _FUNCTION.match(line):
+            function = match[1]
+        elif match := _LINE.match(line):
+            operands = re.split(r"[;@]", match[3])[0].strip()
+            found.append(Instruction(int(match[1], 16), match[2].split(".")[0], operands, function))
+    return found
+
+
+def kind_of(instruction: Instruction) -> str:
+    """The kind of an instruction, as `Timing` prices it.
+
+    >>> [kind_of(Instruction(0, name, "", "")) for name in ("ldrsb", "smlad", "bne", "pop", "smull", "ssat", "vldrb")]
+    ['load', 'multiply', 'branch', 'load several', 'long multiply', 'other', 'vector load']
+    """
+    name = instruction.mnemonic
+    found = next((kind for kind, pattern in _KINDS if pattern.match(name)), "")
+    if found in ("vector load", "vector store"):
+        return found
+    if _VECTOR.search(instruction.operands):
+        return "vector multiply" if _VECTOR_MULTIPLY.match(name) else "vector"
+    if found == "branch always" and name not in ("b", "bl", "bx", "blx", "tbb", "tbh"):
+        return "branch"
+    return found or ("branch" if re.fullmatch(rf"b{_CONDITION}", name) else "other")
+
+
+def registers(operands: str) -> int:
+    """Registers in the braces of a load or store of several.
+
+    >>> registers("sp!, {r4, r5-r7, lr}"), registers("r0, r1, [r2]")
+    (5, 1)
+    """
+    if "{" not in operands:
+        return 1
+    count = 0
+    for word in operands[operands.index("{") + 1 : operands.index("}")].split(","):
+        match = _RANGE.fullmatch(word.strip())
+        count += 1 if match is None or match[3] is None else int(match[3]) - int(match[2]) + 1
+    return count
+
+
+def estimate(ran: Ran, instructions: Sequence[Instruction], timing: Timing) -> Estimate:
+    """Cycles of what ran."""
+    total, places = 0.0, ran.places
+    functions: dict[str, float] = {}
+    kinds: dict[str, float] = {}
+    by_kind = [kind_of(each) for each in instructions]
+    for i, instruction in enumerate(instructions):
+        count = places.get(instruction.address, 0)
+        if count == 0:
+            continue
+        before = i - 1 if i and 2 * places.get(instructions[i - 1].address, 0) >= count else None
+        after = places.get(instructions[i + 1].address, 0) if i + 1 < len(instructions) else 0
+        cost = _cost(instructions, by_kind, i, before, timing)
+        if by_kind[i] in ("branch", "compare and branch"):
+            cost += timing.taken_branch * max(0, count - after) / count
+        total += cost * count
+        functions[instruction.function] = functions.get(instruction.function, 0.0) + cost * count
+        kinds[by_kind[i]] = kinds.get(by_kind[i], 0.0) + cost * count
+    executed = sum(places.values())
+    return Estimate(total, executed, ran.constant_bytes, _most_first(functions), _most_first(kinds))
+
+
+def _most_first(cycles: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    return tuple(sorted(cycles.items(), key=lambda each: -each[1]))
+
+
+def _cost(
+    instructions: Sequence[Instruction], kinds: Sequence[str], i: int, before: int | None, timing: Timing
+) -> float:
+    """Cycles of one execution, without those of a branch that is taken. before: the instruction that ran before it."""
+    instruction, kind = instructions[i], kinds[i]
+    to_pc = timing.taken_branch if re.search(r"^pc\b|[{ ]pc}", instruction.operands) else 0.0
+    vectors = ("vector", "vector multiply", "vector load", "vector store")
+    match kind:
+        case "load several" | "store several":
+            return 1 + registers(instruction.operands) * timing.each_register + to_pc
+        case "load two" | "store two":
+            return 1 + 2 * timing.each_register if kind == "load two" else timing.store + 1.5 * timing.each_register
+        case "load":
+            pipelined = before is not None and kinds[before] == "load" and not _feeds(instructions[before], instruction)
+            cost = timing.load_after_load if pipelined else timing.load
+            return cost + to_pc + bool(to_pc)
+        case "store":
+            return timing.store
+        case "branch always":
+            return 1 + timing.taken_branch
+        case "loop":
+            return timing.loop_end
+        case "divide":
+            return timing.divide
+        case "multiply":
+            return timing.multiply
+        case "multiply accumulate":
+            return timing.multiply_accumulate
+        case "long multiply":
+            return timing.multiply_long
+        case "float divide":
+            return timing.float_divide
+        case _ if kind in vectors:
+            overlaps = before is not None and kinds[before] in vectors and kinds[before] != kind
+            return timing.vector - timing.vector_overlap * overlaps
+    return 1.0
+
+
+def _feeds(load: Instruction, then: Instruction) -> bool:
+    """Whether the register that a load fills is part of the other instruction's address."""
+    target = re.match(r"\w+", load.operands)
+    return target is not None and re.search(rf"\[.*\b{target[0]}\b", then.operands) is not None
+
+
+def windows(lines: Sequence[str]) -> list[Ran]:
+    """What ran in each window that the plugin wrote."""
+    found: list[Ran] = []
+    places: dict[int, int] = {}
+    constants = 0
+    for line in lines:
+        word, *numbers = line.split()
+        if word == "begin":
+            places, constants = {}, 0
+        elif word == "at":
+            places[int(numbers[0])] = int(numbers[1])
+        elif word == "constants":
+            constants = int(numbers[0])
+        elif word == "end":
+            found.append(Ran(places, constants))
+    return found

@@ -1,0 +1,94 @@
+"""The cycle model against cycles that the manuals' rules give by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from emitc.boards.cycle_model import Ran, estimate, parsed, windows
+from emitc.target import Timing, load_target, targets
+
+LISTING = """
+firmware.elf:     file format elf32-littlearm
+
+08000000 <first>:
+ 8000000:\tldr\tr1, [r0, #0]
+ 8000002:\tldr\tr2, [r0, #4]
+ 8000004:\tldr\tr3, [r2, #0]
+ 8000006:\tldrd\tr4, r5, [r0]
+ 800000a:\tldmia.w\tr0!, {r1, r4-r6, lr}
+ 800000e:\tstr\tr1, [r0, #0]
+ 8000010:\tsmlad\tr1, r2, r3, r4
+ 8000014:\tsdiv\tr1, r2, r3
+
+08000018 <second>:
+ 8000018:\tsubs\tr0, #1
+ 800001a:\tbne.n\t8000018 <second>
+ 800001c:\tbx\tlr
+"""
+M4 = load_target("cortex-m4f").timing
+
+
+def cycles(name: str, counts: dict[int, int]) -> float:
+    """Of instructions of the listing, by their last two digits, on a target's core."""
+    timing = load_target(name).timing
+    assert timing is not None
+    return estimate(Ran({0x08000000 + at: count for at, count in counts.items()}), parsed(LISTING), timing).cycles
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ({0x00: 1}, 2),  # a load by itself
+        ({0x00: 1, 0x02: 1}, 3),  # two neighbours, N + 1
+        ({0x00: 1, 0x02: 1, 0x04: 1}, 5),  # the third one needs the second one's result
+        ({0x02: 10, 0x04: 1}, 22),  # in a loop of another length, and dependent all the same
+        ({0x06: 1}, 3),  # 1 + two registers
+        ({0x0A: 2}, 12),  # 1 + five registers, twice
+        ({0x0E: 1, 0x10: 1}, 2),
+        ({0x14: 1}, 7),
+        ({0x18: 100, 0x1A: 100, 0x1C: 1}, 100 + 100 + 1.5 * 99 + 2.5),  # 99 of 100 branches are taken
+    ],
+)
+def test_a_cortex_m4_takes_what_its_manual_says(counts: dict[int, int], expected: float) -> None:
+    assert cycles("cortex-m4f", counts) == pytest.approx(expected)
+
+
+def test_a_core_without_pipelined_loads_pays_each() -> None:
+    assert cycles("cortex-m0plus", {0x00: 1, 0x02: 1}) == 4
+
+
+def test_vectors_overlap_with_another_unit_only() -> None:
+    text = "00000000 <f>:\n" + "".join(
+        f" {at:x}:\t{line}\n"
+        for at, line in enumerate(
+            ["vldrb.8\tq0, [r0]", "vmladava.s8\tr4, q0, q1", "vmladava.s8\tr6, q0, q2", "vldrb.8\tq1, [r1]"]
+        )
+    )
+    timing = load_target("cortex-m55").timing
+    assert timing is not None
+    found = estimate(Ran(dict.fromkeys(range(4), 1)), parsed(text), timing)
+    assert found.cycles == 2 + 1 + 2 + 1
+    assert dict(found.kinds) == {"vector load": 3, "vector multiply": 3}
+
+
+def test_cycles_are_listed_by_function() -> None:
+    assert isinstance(M4, Timing)
+    found = estimate(Ran({0x08000000: 1, 0x0800001C: 2}), parsed(LISTING), M4)
+    assert dict(found.functions) == {"first": 2, "second": 5}
+    assert found.instructions == 3
+
+
+def test_every_window_of_the_counts_is_read() -> None:
+    lines = ["begin", "at 16 3", "constants 8", "end 3", "begin", "at 16 1", "at 18 2", "end 3"]
+    assert windows(lines) == [Ran({16: 3}, 8), Ran({16: 1, 18: 2}, 0)]
+
+
+def test_every_arm_core_but_the_m7_and_m85_has_a_timing_with_its_source() -> None:
+    timed = {name for name in targets() if load_target(name).timing is not None}
+    assert timed == {
+        "cortex-m0", "cortex-m0plus", "cortex-m3", "cortex-m33", "cortex-m4", "cortex-m4f", "cortex-m55",
+    }  # fmt: skip
+    for name in timed:
+        timing = load_target(name).timing
+        assert timing is not None
+        assert timing.source

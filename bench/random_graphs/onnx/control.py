@@ -183,9 +183,7 @@ def function(net: Net, grow: Grow) -> None:
     others = net.candidates(lambda v: v.dtype == FLOAT and v.shape == given[0].shape and v.top <= given[0].top)
     for turn in range(net.rng.choice((1, 1, 2))):
         first = given[0] if turn == 0 else net.rng.choice(others)
-        calls = net.add(
-            name.partition(".")[2], [first, *given[1:]], *((end.dtype, end.shape) for end in ends), domain=LOCAL,
-            exact=exact, body=body,
-        )  # fmt: skip
+        results = [(end.dtype, end.shape) for end in ends]
+        calls = net.add(name, [first, *given[1:]], *results, exact=exact, body=body)
         for value, end in zip(calls, ends, strict=True):
             net.output_of(value, top=end.top, exact=value.exact and end.exact)

@@ -337,7 +337,7 @@ def q_linear_binary(net: Net) -> None:
         *net.scale_names(scale, zero, a.dtype, may_omit=False),
     ]
     shape = np.broadcast_shapes(a.shape, shape_b)
-    net.add(kind, names, (a.dtype, shape), domain=MICROSOFT, exact=True, scale=scale, zero=zero, top=top)
+    net.add(f"{MICROSOFT}.{kind}", names, (a.dtype, shape), exact=True, quantized=(scale, zero), top=top)
 
 
 def q_linear_function(net: Net) -> None:
@@ -352,7 +352,7 @@ def q_linear_function(net: Net) -> None:
     ]
     alpha = net.rng.choice((0.1, 0.01, 0.5)) if kind == "QLinearLeakyRelu" else None
     net.add(
-        kind, names, (x.dtype, x.shape), domain=MICROSOFT, exact=True, scale=scale, zero=zero, top=x.top, alpha=alpha
+        f"{MICROSOFT}.{kind}", names, (x.dtype, x.shape), exact=True, quantized=(scale, zero), top=x.top, alpha=alpha
     )
 
 
@@ -372,6 +372,6 @@ def q_linear_concat(net: Net) -> None:
         names += [part, *net.scale_names(part.scale, part.zero, part.dtype, may_omit=False)]
     shape = (*first.shape[:axis], sum(part.shape[axis] for part in parts), *first.shape[axis + 1 :])
     net.add(
-        "QLinearConcat", names, (first.dtype, shape), domain=MICROSOFT, exact=True, scale=scale, zero=zero, top=first.top,
+        f"{MICROSOFT}.QLinearConcat", names, (first.dtype, shape), exact=True, quantized=(scale, zero), top=first.top,
         axis=axis - first.rank * (net.rng.random() < 0.3),
     )  # fmt: skip

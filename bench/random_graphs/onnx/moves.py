@@ -154,7 +154,7 @@ def split(net: Net) -> None:
         names.append(net.ints(parts))
     shapes = [(source.dtype, (*source.shape[:axis], part, *source.shape[axis + 1 :])) for part in parts]
     made = net.add(
-        "Split", names, *shapes, top=source.top, exact=True, scale=source.scale, zero=source.zero, codes=source.codes,
+        "Split", names, *shapes, top=source.top, exact=True, quantized=(source.scale, source.zero), codes=source.codes,
         **given,
     )  # fmt: skip
     for value in made:

@@ -177,11 +177,13 @@ class Net:
         return value
 
     def add(
-        self, op_type: str, inputs: Sequence[Known | str], *outputs: tuple[str, Shape], domain: str = "",
-        top: float = 4.0, exact: bool = False, scale: float = 0.0, zero: int = 0, codes: str = "", pool: bool = True,
-        **attributes: Any,
+        self, op_type: str, inputs: Sequence[Known | str], *outputs: tuple[str, Shape], top: float = 4.0,
+        exact: bool = False, quantized: tuple[float, int] = (0.0, 0), codes: str = "", pool: bool = True, **attributes: Any,
     ) -> tuple[Known, ...]:  # fmt: skip
-        """An operator. outputs: element type and shape of each. Its outputs join the pool unless told otherwise."""
+        """An operator, by its domain and type. outputs: element type and shape of each; they join the pool if `pool` says so.
+
+        quantized: scale and zero point of the outputs.
+        """
         names = [each.name if isinstance(each, Known) else each for each in inputs]
         made = []
         for dtype, shape in outputs:
@@ -189,13 +191,12 @@ class Net:
                 raise Unfit
             clean = exact and all(self.find(n).exact for n in names if self.has(n))
             made.append(
-                Known(self.name("v"), dtype, tuple(shape), scale, zero, min(max(top, 1e-6), 1e30), clean, codes=codes)
+                Known(self.name("v"), dtype, tuple(shape), *quantized, min(max(top, 1e-6), 1e30), clean, codes=codes)
             )
         while names and not names[-1]:
             names.pop()
         given = {key: value for key, value in attributes.items() if value is not None}
-        own = f"{domain}.{op_type}" if domain else op_type
-        self.nodes.append(Node(own, tuple(names), tuple(v.name for v in made), given))
+        self.nodes.append(Node(op_type, tuple(names), tuple(v.name for v in made), given))
         self.read.update(names)
         for value in made:
             self._keep(value)
@@ -269,9 +270,10 @@ class Net:
         names = [self.constant(np.asarray(scale, np.float32))]
         return names if omit else [*names, self.constant(np.asarray(zero, dtype))]
 
-    def _domain(self, dtype: str) -> str:
+    def _converter(self, op_type: str, dtype: str) -> str:
+        """QuantizeLinear or DequantizeLinear, at times as the operator of ONNX Runtime."""
         wide = dtype in ("int16", "uint16") and self.opset < 21
-        return MICROSOFT if wide or self.rng.random() < 0.05 else ""
+        return f"{MICROSOFT}.{op_type}" if wide or self.rng.random() < 0.05 else op_type
 
     def quantize(self, value: Known, dtype: str = "", pool: bool = True) -> Known:
         """A QuantizeLinear of float32."""
@@ -283,8 +285,8 @@ class Net:
             scale, zero = self.scales_for(value.top, dtype)
         names = self.scale_names(scale, zero, dtype)
         (made,) = self.add(
-            "QuantizeLinear", [value, *names], (dtype, value.shape), domain=self._domain(dtype), exact=True,
-            scale=scale, zero=zero, pool=pool, top=value.top,
+            self._converter("QuantizeLinear", dtype), [value, *names], (dtype, value.shape), exact=True,
+            quantized=(scale, zero), pool=pool, top=value.top,
         )  # fmt: skip
         return made
 
@@ -296,8 +298,8 @@ class Net:
                     return self.known[node.outputs[0]]
         names = self.scale_names(value.scale, value.zero, value.dtype)
         (made,) = self.add(
-            "DequantizeLinear", [value, *names], (FLOAT, value.shape), domain=self._domain(value.dtype), exact=True,
-            top=min(top_of(value), 4 * value.top), scale=value.scale, zero=value.zero, codes=value.dtype, pool=False,
+            self._converter("DequantizeLinear", value.dtype), [value, *names], (FLOAT, value.shape), exact=True,
+            top=min(top_of(value), 4 * value.top), quantized=(value.scale, value.zero), codes=value.dtype, pool=False,
         )  # fmt: skip
         return made
 

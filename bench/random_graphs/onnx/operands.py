@@ -47,7 +47,7 @@ def same(
 ) -> Known:
     """An operator that only moves the values of `source`, whatever they are."""
     (made,) = net.add(
-        op_type, inputs, (source.dtype, shape), top=source.top, exact=True, scale=source.scale, zero=source.zero,
+        op_type, inputs, (source.dtype, shape), top=source.top, exact=True, quantized=(source.scale, source.zero),
         codes=source.codes, **attributes,
     )  # fmt: skip
     return made

@@ -104,7 +104,7 @@ def q_linear_matmul(net: Net) -> None:
     scale, zero = net.scales_for(top, a.dtype)
     names = [a, *net.scale_names(a.scale, a.zero, a.dtype, may_omit=False), *names_b]
     names += net.scale_names(scale, zero, a.dtype, may_omit=False)
-    net.add("QLinearMatMul", names, (a.dtype, (*a.shape[:-1], columns)), exact=True, scale=scale, zero=zero, top=top)
+    net.add("QLinearMatMul", names, (a.dtype, (*a.shape[:-1], columns)), exact=True, quantized=(scale, zero), top=top)
 
 
 def q_gemm(net: Net) -> None:
@@ -128,8 +128,8 @@ def q_gemm(net: Net) -> None:
     real = net.rng.random() < 0.15
     names += [] if real else net.scale_names(scale, zero, a.dtype, may_omit=False)
     net.add(
-        "QGemm", names, (FLOAT if real else a.dtype, (rows, columns)), domain=MICROSOFT, exact=True, top=top,
-        scale=0.0 if real else scale, zero=zero, transA=1 if turned_a else None, transB=1 if turned_b else None,
+        f"{MICROSOFT}.QGemm", names, (FLOAT if real else a.dtype, (rows, columns)), exact=True, top=top,
+        quantized=(0.0 if real else scale, zero), transA=1 if turned_a else None, transB=1 if turned_b else None,
         alpha=net.rng.choice((0.5, 2.0)) if net.rng.random() < 0.1 else None,
     )  # fmt: skip
 
@@ -257,7 +257,7 @@ def dynamic_lstm(net: Net) -> None:
         names += [net.constant(scales), net.constant(zeros)]
     outputs = [(FLOAT, (steps, 1, batch, hidden)), (FLOAT, (1, batch, hidden)), (FLOAT, (1, batch, hidden))]
     net.add(
-        "DynamicQuantizeLSTM", names, *outputs[: net.rng.randint(1, 3)], domain=MICROSOFT, top=1.0, hidden_size=hidden
+        f"{MICROSOFT}.DynamicQuantizeLSTM", names, *outputs[: net.rng.randint(1, 3)], top=1.0, hidden_size=hidden
     )  # fmt: skip
 
 
@@ -271,6 +271,6 @@ def q_linear_softmax(net: Net) -> None:
     names: list[Known | str] = [x, *net.scale_names(x.scale, x.zero, x.dtype, may_omit=False)]
     names += net.scale_names(scale, zero, x.dtype, may_omit=False)
     net.add(
-        "QLinearSoftmax", names, (x.dtype, x.shape), domain=MICROSOFT, exact=True, scale=scale, zero=zero, top=1.0,
+        f"{MICROSOFT}.QLinearSoftmax", names, (x.dtype, x.shape), exact=True, quantized=(scale, zero), top=1.0,
         axis=net.rng.randrange(-x.rank, x.rank), opset=net.rng.choice((12, 13, 13)),
     )  # fmt: skip

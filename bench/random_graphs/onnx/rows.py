@@ -80,7 +80,7 @@ def whole_reduction(net: Net) -> None:
         "ReduceSumSquare": x.top**2 * count,
     }.get(kind, x.top)
     net.add(
-        kind, names, (x.dtype, _reduced(x.shape, [axis], True)), exact=True, scale=x.scale, zero=x.zero, top=top, **given
+        kind, names, (x.dtype, _reduced(x.shape, [axis], True)), exact=True, quantized=(x.scale, x.zero), top=top, **given
     )  # fmt: skip
 
 

@@ -160,7 +160,7 @@ def max_pool_of_codes(net: Net) -> None:
         raise Unfit
     w = window(net, x.shape[2:], pooled=True)
     net.add(
-        "MaxPool", [x], (x.dtype, (*x.shape[:2], *w.sizes)), exact=True, scale=x.scale, zero=x.zero, top=x.top,
+        "MaxPool", [x], (x.dtype, (*x.shape[:2], *w.sizes)), exact=True, quantized=(x.scale, x.zero), top=x.top,
         kernel_shape=w.kernel, **w.attributes,
     )  # fmt: skip
 
@@ -231,7 +231,7 @@ def q_linear_conv(net: Net) -> None:
     if net.rng.random() < 0.7:
         names.append(net.constant(net.data.integers(-3000, 3000, filters).astype(np.int32)))
     net.add(
-        "QLinearConv", names, (x.dtype, (n, filters, *w.sizes)), exact=True, scale=scale, zero=zero, top=top,
+        "QLinearConv", names, (x.dtype, (n, filters, *w.sizes)), exact=True, quantized=(scale, zero), top=top,
         group=groups if groups > 1 else None, kernel_shape=w.kernel if net.rng.random() < 0.7 else None, **w.attributes,
     )  # fmt: skip
 
@@ -245,14 +245,15 @@ def q_linear_pool(net: Net) -> None:
     if net.rng.random() < 0.4:
         shape: Shape = (*x.shape[:2], 1, 1)
         net.add(
-            "QLinearGlobalAveragePool", names, (x.dtype, shape), domain=MICROSOFT, exact=True, scale=scale, zero=zero,
+            f"{MICROSOFT}.QLinearGlobalAveragePool", names, (x.dtype, shape), exact=True, quantized=(scale, zero),
             top=x.top, channels_last=0 if net.rng.random() < 0.5 else None,
         )  # fmt: skip
         return
     w = window(net, x.shape[2:], pooled=True, dilated=False)
     net.add(
-        "QLinearAveragePool", names, (x.dtype, (*x.shape[:2], *w.sizes)), domain=MICROSOFT, exact=True, scale=scale,
-        zero=zero, top=x.top, kernel_shape=w.kernel, count_include_pad=net.rng.choice((None, 0, 1)), **w.attributes,
+        f"{MICROSOFT}.QLinearAveragePool", names, (x.dtype, (*x.shape[:2], *w.sizes)), exact=True,
+        quantized=(scale, zero), top=x.top, kernel_shape=w.kernel, count_include_pad=net.rng.choice((None, 0, 1)),
+        **w.attributes,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from emitc.emit.extensions import extensions
 from emitc.emit.layer_call import layer_call
 from emitc.emit.quantizers import halves_to_even, limits
 from emitc.emit.stack import StackBound
+from emitc.emit.suffixes import suffixes
 from emitc.emit.wrap import wrapped
 from emitc.errors import EmitcError, Where, first_name
 from emitc.layer import Param
@@ -230,6 +231,7 @@ def render_sources(program: Program, stack: StackBound | None = None) -> dict[st
         layers=layers,
         uses_math=uses_math(program),
         extensions=extensions(program),
+        suffixes=suffixes(program),
         runtime_version=RUNTIME_VERSION,
         ready=program.origin.sha256[:7].upper(),
     )

@@ -1,0 +1,57 @@
+"""What the ends of kernel names say, for the comment above the kernels."""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+
+from emitc.program import Program
+
+_WORDS = MappingProxyType({
+    "up": "halves are rounded up, which is enough where the output ends at its zero point",
+    "away": "halves are rounded away from zero",
+    "any": "sums may be shifted in both directions",
+    "q31": "multipliers of 32 bits, for int16 values",
+    "exact": "the factors' quotients are exact",
+    "small": "sums have at most 20 bits",
+    "shared": "all channels have one factor",
+    "clamped": "outputs have limits besides those of their type",
+    "bounded": "outputs have limits",
+    "rectified": "outputs are 0 or more",
+    "full": "outputs have the limits of their type alone",
+    "uneven": "channels are left over from the kernel's groups",
+    "even": "an even number of filters for each channel",
+    "one": "one pixel at a time, or one filter for each channel",
+    "two": "two pixels at a time",
+    "flat": "no operand is repeated",
+    "late": "the bias is added to the sum at its end",
+    "spread": "filters lie value by value",
+    "zero": "all weights have one zero point",
+    "wz": "weights have zero points",
+    "w4": "weights have 4 bits",
+    "many": "more boxes than 16 bits count",
+    "pull": "elements are moved against the order of the output",
+})  # fmt: skip
+_PATTERNS = (
+    (re.compile(r"[wxy]16"), "int16 weights (w), inputs (x) or outputs (y)"),
+    (
+        re.compile(r"[sfu]\d+|u?int\d+|float32|bool"),
+        "types of values, s for signed and u for unsigned; f32 of factors too",
+    ),
+    (re.compile(r"\d+x\d+x\d+"), "pixels at a time, values of a window's row, values from one pixel to the next"),
+    (re.compile(r"\d+x\d+"), "the window"),
+)
+
+
+def meaning(word: str) -> str:
+    """What a word of a suffix says; "" for a word that explains itself."""
+    return _WORDS.get(word, next((text for pattern, text in _PATTERNS if pattern.fullmatch(word)), ""))
+
+
+def suffixes(program: Program) -> tuple[str, ...]:
+    """A line for each meaning of the words at the ends of the program's kernel names."""
+    words = {word for step in program.kernels for word in step.spec.suffix.split("_") if word}
+    by_meaning: dict[str, list[str]] = {}
+    for word in sorted(words):
+        by_meaning.setdefault(meaning(word), []).append(f"_{word}")
+    return tuple(f"{', '.join(ends)}: {text}" for text, ends in by_meaning.items() if text)

@@ -17,6 +17,7 @@
 #ifndef EMITC_RUNTIME_H
 #define EMITC_RUNTIME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

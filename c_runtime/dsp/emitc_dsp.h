@@ -121,20 +121,37 @@ EMITC_ALWAYS_INLINE int8_t emitc_saturated(int32_t x)
 #endif
 }
 
-/* A sum as the int8 output, where the output's lower limit is its zero point: the two roundings of TFLite Micro's
- * requantization agree with halves up from there on. right in 1..22, start = (2 * zero point + 1) * 2^(right - 1), acc
- * under 2^30. */
-EMITC_ALWAYS_INLINE int8_t emitc_output_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
+/* What makes int8 outputs of the sums of one channel: its Q31 multiplier, its shift to the right, and what is added
+ * before the shift. */
+typedef struct emitc_output {
+    int32_t q31;
+    int32_t right;
+    int32_t start;
+} emitc_output;
+
+/* The output of a sum is round(round(acc * q31 / 2^31) / 2^right) + zero point. A shift to the right rounds down, so that
+ * half of 2^right before it makes it round to nearest, halves up. 2^right times the zero point is added there too, since
+ * the shift leaves the zero point of it: start = 2^(right - 1) + zero point * 2^right = offset * 2^(right - 1), where
+ * offset = 2 * zero point + 1. right in 1..22. */
+EMITC_ALWAYS_INLINE emitc_output emitc_output_of(int32_t q31, int32_t right, int32_t offset)
 {
-    return emitc_saturated(emitc_scaled(acc, q31, start) >> right);
+    const emitc_output by = {q31, right, offset * (1 << (right - 1))};
+    return by;
+}
+
+/* A sum as the int8 output, where the output's lower limit is its zero point: the two roundings of TFLite Micro's
+ * requantization agree with halves up from there on. acc under 2^30. */
+EMITC_ALWAYS_INLINE int8_t emitc_output_up(int32_t acc, emitc_output by)
+{
+    return emitc_saturated(emitc_scaled(acc, by.q31, by.start) >> by.right);
 }
 
 /* The same for outputs of either sign: the second rounding is away from zero, so that a negative value is 1 less before
  * it. */
-EMITC_ALWAYS_INLINE int8_t emitc_output_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
+EMITC_ALWAYS_INLINE int8_t emitc_output_away(int32_t acc, emitc_output by)
 {
-    const int32_t scaled = emitc_scaled(acc, q31, 0);
-    return emitc_saturated((scaled + (scaled >> 31) + start) >> right);
+    const int32_t scaled = emitc_scaled(acc, by.q31, 0);
+    return emitc_saturated((by.start + scaled + (scaled >> 31)) >> by.right);
 }
 
 /* A sum as the int8 output by a float32 factor: emitc_output_f32 where the limits are those of the type. */
@@ -155,14 +172,14 @@ EMITC_ALWAYS_INLINE int8_t emitc_output_float(int32_t acc, float factor, int32_t
 #define EMITC_FOUR_OUTPUTS(output) \
     const int32_t sums[4] = {acc->a0, acc->a1, acc->a2, acc->a3}; \
     for (int32_t c = 0; c < 4; c++) { \
-        y[c] = output(sums[c], multiplier[c * each], right[c * each], offset * (1 << (right[c * each] - 1))); \
+        y[c] = output(sums[c], emitc_output_of(multiplier[c * each], right[c * each], offset)); \
     }
 #else
 #define EMITC_FOUR_OUTPUTS(output) \
-    y[0] = output(acc->a0, multiplier[0], right[0], offset * (1 << (right[0] - 1))); \
-    y[1] = output(acc->a1, multiplier[each], right[each], offset * (1 << (right[each] - 1))); \
-    y[2] = output(acc->a2, multiplier[2 * each], right[2 * each], offset * (1 << (right[2 * each] - 1))); \
-    y[3] = output(acc->a3, multiplier[3 * each], right[3 * each], offset * (1 << (right[3 * each] - 1)));
+    y[0] = output(acc->a0, emitc_output_of(multiplier[0], right[0], offset)); \
+    y[1] = output(acc->a1, emitc_output_of(multiplier[each], right[each], offset)); \
+    y[2] = output(acc->a2, emitc_output_of(multiplier[2 * each], right[2 * each], offset)); \
+    y[3] = output(acc->a3, emitc_output_of(multiplier[3 * each], right[3 * each], offset));
 #endif
 EMITC_INLINE_FOR_SPEED void emitc_four_up(
     const emitc_acc4 *acc, const int32_t *multiplier, const int8_t *right, int32_t each, int32_t offset, int8_t *y)
@@ -312,7 +329,7 @@ EMITC_NOINLINE uint32_t *emitc_widened_window(
 {
     const int32_t first = from < 0 ? -from : 0;
     const int32_t end = from + s->run > s->row ? s->row - from : s->run;
-    const int fours = (first & 3) == 0 && ((end & 3) == 0 || end == s->run);
+    const bool fours = (first & 3) == 0 && ((end & 3) == 0 || end == s->run);
     const uint32_t zeros = emitc_twice(s->zero);
     for (int32_t ky = s->rows; ky > 0; ky--) {
         const int32_t at = top * s->row + from;
@@ -512,65 +529,6 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_pair_sums4(emitc_acc4 acc, const int8_t *x,
 {
     emitc_pair_dot4(&acc, x, w, n);
     return acc;
-}
-
-#if EMITC_DSP
-/* Two words of the pixel, with two double words of weights. */
-#define EMITC_ONE_WORDS \
-    "ldrd %[p], %[q], [%[x]], #8\n\t" \
-    "ldrd %[first], %[second], [%[w]], #8\n\t" \
-    EMITC_DOT_WORDS(p) \
-    "ldrd %[first], %[second], [%[w]], #8\n\t" \
-    EMITC_DOT_WORDS(q)
-#endif
-
-/* To the sums of one pixel and four channels adds what emitc_two_more does. x: one word for each double word of
- * weights. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_more(emitc_acc4 acc, const uint32_t *x, const int8_t **weights, int32_t words)
-{
-    const int8_t *w = *weights;
-    int32_t rest = words;
-#if EMITC_DSP
-    if (words >= 4) {
-        const uint32_t *const end = x + (words & ~3);
-        uint32_t p;
-        uint32_t q;
-        uint32_t first;
-        uint32_t second;
-        uint32_t pair;
-        __asm__ volatile(
-            "1:\n\t"
-            EMITC_ONE_WORDS
-            EMITC_ONE_WORDS
-            "cmp %[x], %[end]\n\t"
-            "bne 1b"
-            : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [x] "+r"(x), [w] "+r"(w),
-              [p] "=&r"(p), [q] "=&r"(q), [first] "=&r"(first), [second] "=&r"(second), [pair] "=&r"(pair)
-            : [end] "r"(end)
-            : "cc", "memory");
-        rest = words & 3;
-    }
-#endif
-    for (; rest > 0; rest--) {
-        const uint32_t low = emitc_four(w);
-        const uint32_t high = emitc_four(w + 4);
-        acc.a0 = emitc_pair_mac(acc.a0, x[0], emitc_even(low));
-        acc.a1 = emitc_pair_mac(acc.a1, x[0], emitc_odd(low));
-        acc.a2 = emitc_pair_mac(acc.a2, x[0], emitc_even(high));
-        acc.a3 = emitc_pair_mac(acc.a3, x[0], emitc_odd(high));
-        x += 1;
-        w += 8;
-    }
-    *weights = w;
-    return acc;
-}
-
-/* The same from the bias on. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights,
-    int32_t words)
-{
-    const emitc_acc4 acc = {bias[0], bias[1], bias[2], bias[3]};
-    return emitc_one_more(acc, x, weights, words);
 }
 
 /* acc + the products of n values with as many weights. */

@@ -11,6 +11,16 @@
 
 #include "emitc_dsp_tile.h"
 
+/* Sets the bytes from `first` up to `end`. They are so few that a call of memset, which compilers make of such a loop,
+ * takes longer; `volatile` keeps them from it. */
+EMITC_ALWAYS_INLINE void emitc_fill_few(int8_t *to, int32_t first, int32_t end, int32_t value)
+{
+    volatile int8_t *const each = to;
+    for (int32_t i = first; i < end; i++) {
+        each[i] = (int8_t)value;
+    }
+}
+
 #if EMITC_TILE_ASM
 /* Loads one word of weights and widens it: `even` has the first channel's pair, `odd` the second one's. */
 #define EMITC_SPAN_LOAD "ldr %[odd], [%[w]], #4\n\t"

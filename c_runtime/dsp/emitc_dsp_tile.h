@@ -8,6 +8,65 @@
 
 #include "emitc_dsp.h"
 
+#if EMITC_DSP
+/* Two words of the pixel, with two double words of weights. */
+#define EMITC_ONE_WORDS \
+    "ldrd %[p], %[q], [%[x]], #8\n\t" \
+    "ldrd %[first], %[second], [%[w]], #8\n\t" \
+    EMITC_DOT_WORDS(p) \
+    "ldrd %[first], %[second], [%[w]], #8\n\t" \
+    EMITC_DOT_WORDS(q)
+#endif
+
+/* To the sums of one pixel and four channels adds what emitc_two_more does. x: one word for each double word of
+ * weights. */
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_more(emitc_acc4 acc, const uint32_t *x, const int8_t **weights, int32_t words)
+{
+    const int8_t *w = *weights;
+    int32_t rest = words;
+#if EMITC_DSP
+    if (words >= 4) {
+        const uint32_t *const end = x + (words & ~3);
+        uint32_t p;
+        uint32_t q;
+        uint32_t first;
+        uint32_t second;
+        uint32_t pair;
+        __asm__ volatile(
+            "1:\n\t"
+            EMITC_ONE_WORDS
+            EMITC_ONE_WORDS
+            "cmp %[x], %[end]\n\t"
+            "bne 1b"
+            : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [x] "+r"(x), [w] "+r"(w),
+              [p] "=&r"(p), [q] "=&r"(q), [first] "=&r"(first), [second] "=&r"(second), [pair] "=&r"(pair)
+            : [end] "r"(end)
+            : "cc", "memory");
+        rest = words & 3;
+    }
+#endif
+    for (; rest > 0; rest--) {
+        const uint32_t low = emitc_four(w);
+        const uint32_t high = emitc_four(w + 4);
+        acc.a0 = emitc_pair_mac(acc.a0, x[0], emitc_even(low));
+        acc.a1 = emitc_pair_mac(acc.a1, x[0], emitc_odd(low));
+        acc.a2 = emitc_pair_mac(acc.a2, x[0], emitc_even(high));
+        acc.a3 = emitc_pair_mac(acc.a3, x[0], emitc_odd(high));
+        x += 1;
+        w += 8;
+    }
+    *weights = w;
+    return acc;
+}
+
+/* The same from the bias on. */
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights,
+    int32_t words)
+{
+    const emitc_acc4 acc = {bias[0], bias[1], bias[2], bias[3]};
+    return emitc_one_more(acc, x, weights, words);
+}
+
 /* Sums of four pixels, for a first channel and for a second one. */
 typedef struct emitc_tile {
     int32_t a0;
@@ -130,13 +189,6 @@ typedef struct emitc_tile {
     uint32_t even, odd, p, q;
 #endif
 
-/* What turns sums of one channel into outputs: q31 and the shift to the right, and what is added before that. */
-typedef struct emitc_output {
-    int32_t q31;
-    int32_t right;
-    int32_t start;
-} emitc_output;
-
 /* The sums of four pixels and two channels: from bias on the products of `words` words of weights, past which *weights
  * is advanced. x: four words for each of them, one of every pixel. */
 EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const uint32_t *x,
@@ -188,14 +240,14 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, c
         emitc_output a, emitc_output b) \
     { \
         const emitc_tile t = emitc_tile_sums(bias_a, bias_b, x, weights, words); \
-        y[0] = text(t.a0, a.q31, a.right, a.start); \
-        y[step] = text(t.a1, a.q31, a.right, a.start); \
-        y[2 * step] = text(t.a2, a.q31, a.right, a.start); \
-        y[3 * step] = text(t.a3, a.q31, a.right, a.start); \
-        y[1] = text(t.b0, b.q31, b.right, b.start); \
-        y[step + 1] = text(t.b1, b.q31, b.right, b.start); \
-        y[2 * step + 1] = text(t.b2, b.q31, b.right, b.start); \
-        y[3 * step + 1] = text(t.b3, b.q31, b.right, b.start); \
+        y[0] = text(t.a0, a); \
+        y[step] = text(t.a1, a); \
+        y[2 * step] = text(t.a2, a); \
+        y[3 * step] = text(t.a3, a); \
+        y[1] = text(t.b0, b); \
+        y[step + 1] = text(t.b1, b); \
+        y[2 * step + 1] = text(t.b2, b); \
+        y[3 * step + 1] = text(t.b3, b); \
     }
 #define EMITC_TILE_UP emitc_output_up
 #define EMITC_TILE_AWAY emitc_output_away

@@ -144,7 +144,7 @@ static inline void emitc_conv_2d(
                 const int32_t left = ox * p->stride_w - p->pad_left;
                 const int32_t kx0 = left < 0 ? -left : 0;
                 const int32_t kx1 = left + p->kernel_w > p->in_w ? p->in_w - left : p->kernel_w;
-                const int whole = ky1 - ky0 == p->kernel_h && kx1 - kx0 == p->kernel_w;
+                const bool whole = ky1 - ky0 == p->kernel_h && kx1 - kx0 == p->kernel_w;
                 emitc_conv_2d_pixel(
                     p, first_row + (left + kx0) * p->in_c, row_step, ky0, ky1, kx0, (kx1 - kx0) * p->in_c,
                     whole ? 0 : p->input_offset, w, whole ? bias_inside : bias, multiplier, shift, y);
@@ -285,7 +285,7 @@ static inline void emitc_depthwise_conv_2d(
                     kx1--;
                 }
                 const int8_t *window = first_row + (left + kx0 * p->dilation_w) * p->in_c;
-                const int whole = ky1 - ky0 == p->kernel_h && kx1 - kx0 == p->kernel_w;
+                const bool whole = ky1 - ky0 == p->kernel_h && kx1 - kx0 == p->kernel_w;
                 emitc_depthwise_conv_2d_pixel(
                     p, window, ky0, ky1, kx0, kx1, whole ? 0 : p->input_offset, w, whole ? bias_inside : bias,
                     multiplier, shift, y);

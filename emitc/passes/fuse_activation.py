@@ -59,8 +59,8 @@ def _producer(graph: Graph, node: Node) -> Node | None:
     if not _floats(*ends):
         return producer if _same_scale(*ends) else None
     in_onnx = producer.op.numerics is Numerics.QOPERATOR
-    alike = in_onnx == (node.op.numerics is Numerics.QOPERATOR)
-    return producer if alike and (isinstance(producer.op, _Sums) or not in_onnx) else None
+    same_format = in_onnx == (node.op.numerics is Numerics.QOPERATOR)
+    return producer if same_format and (isinstance(producer.op, _Sums) or not in_onnx) else None
 
 
 def fuse_activation(graph: Graph) -> Graph:

@@ -37,13 +37,13 @@ _SEED = 0
 
 
 def lowest_packing(
-    problem: Problem, bound: int, held: Mapping[int, int], effort: float = 1.0, enough: int = 0
+    problem: Problem, bound: int, held: Mapping[int, int], effort: float = 1.0, target_bytes: int = 0
 ) -> tuple[list[int], bool]:
     """(offsets in bytes by buffer index, whether it is proven that no packing is lower).
 
     `bound` bytes are what none goes below, so the search stops there; `held`: what it is at each step. `effort`: share of the
-    usual work; with 0 it ends once first fit has run in every starting order, and so it does where that needs at most `enough`
-    bytes.
+    usual work. With 0 the search ends once first fit has run in every starting order. It also ends then where the result needs at
+    most `target_bytes` bytes.
     """
     packings: list[tuple[list[int], list[int]]] = []
     for order in _starting_orders(problem, held):
@@ -56,7 +56,7 @@ def lowest_packing(
             return offsets, True
         packings.append((order, offsets))
     packings.sort(key=lambda packing: height(problem, packing[1]))
-    if not effort or height(problem, packings[0][1]) <= enough:
+    if not effort or height(problem, packings[0][1]) <= target_bytes:
         return packings[0][1], False
     best, proven = lowest_or_best(problem, _lower(problem, packings[0][1], bound), bound, effort)
     if proven:

@@ -232,7 +232,7 @@ def assign_regions(
     Tensors are moved only where that is cheaper.
     Raises EmitcError for places that name no tensor or no region, CannotCompile where the regions are too small.
     """
-    regions = _room(wanted, constant_bytes)
+    regions = _without_constants(wanted, constant_bytes)
     if budget is None:
         choices = [
             best_schedule(graph, nodes, alignment, None, without | {"moves"}),
@@ -301,7 +301,7 @@ def _plan(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: i
     return plan(buffers, distances, alignment=alignment)
 
 
-def _room(wanted: Regions, constant_bytes: int) -> tuple[Region, ...]:
+def _without_constants(wanted: Regions, constant_bytes: int) -> tuple[Region, ...]:
     """The regions with what is left of them for arenas."""
     found = []
     for region in wanted.regions:

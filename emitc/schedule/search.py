@@ -138,7 +138,7 @@ class _ScheduleSearch:
         """The schedule with its plan. effort: 0 for no search where first fit misses the bound."""
         buffers, inside = self.buffers(stages)
         pairs = self.pairs(stages, buffers)
-        found = plan(buffers, pairs, alignment=self.alignment, effort=effort, enough=self.target_bytes)
+        found = plan(buffers, pairs, alignment=self.alignment, effort=effort, target_bytes=self.target_bytes)
         gone = {copy.node for copy in self.elided}
         vanished = tuple(node for node in self.every if node.bound.node.index in gone)
         return MemorySchedule(stages, found, inside, buffers, pairs, vanished, self.hosts)

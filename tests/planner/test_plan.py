@@ -243,9 +243,9 @@ def test_the_hill_climb_closes_gaps_that_the_starting_orders_leave() -> None:
     result = plan(buffers)
     assert result.proven
     assert result.arena_bytes < min(packed)
-    enough = plan(buffers, enough=min(packed))
-    assert (enough.arena_bytes, enough.proven) == (min(packed), False)
-    assert plan(buffers, enough=min(packed) - 1) == result
+    target_bytes = plan(buffers, target_bytes=min(packed))
+    assert (target_bytes.arena_bytes, target_bytes.proven) == (min(packed), False)
+    assert plan(buffers, target_bytes=min(packed) - 1) == result
 
 
 def test_the_same_input_gives_the_same_plan_under_any_hash_seed() -> None:

@@ -201,7 +201,7 @@ def require_fitting_rows(bound: BoundNode, *, keep_dims: bool) -> None:
     """Refuses an input [..., I] that weights [O, I] do not fit. keep_dims: the output keeps its leading dimensions."""
     x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
     if depth < 1 or out < 1 or x.elements % depth or (keep_dims and x.shape[-1:] != (depth,)):
-        what = f"{bound.node.op_type} has an input that does not fit its weights"
+        what = "FULLY_CONNECTED has an input that does not fit its weights"
         raise illegal(bound, what, f"weights take rows of {depth}", tensor=x)
 
 

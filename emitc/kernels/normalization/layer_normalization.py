@@ -20,6 +20,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from emitc.errors import EXPORT_AGAIN
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, unsupported
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
@@ -129,28 +130,18 @@ def check(bound: BoundNode) -> None:
     if 0 in x.shape:
         raise illegal(bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", tensor=x)
     if isinstance(op, LayerNormalization):
-        fits = len(op.outputs) == len(bound.outputs) and op.outputs[0] == 0
-        if not fits:
-            raise unsupported(
-                bound,
-                f"{bound.node.op_type} without its first output is not supported",
-                f"it writes outputs {list(op.outputs)}",
-                "export the model again",
-            )
+        if len(op.outputs) != len(bound.outputs) or op.outputs[0]:
+            what = f"{bound.node.op_type} without its first output is not supported"
+            raise unsupported(bound, what, f"it writes outputs {list(op.outputs)}", EXPORT_AGAIN)
     elif len(x.shape) < 2 or (isinstance(op, GroupNormalization) and x.shape[1] % op.groups):
-        raise illegal(
-            bound, f"{bound.node.op_type} has channels that do not fit", f"the input is {list(x.shape)}", tensor=x
-        )
+        what = f"{bound.node.op_type} has channels that do not fit"
+        raise illegal(bound, what, f"the input is {list(x.shape)}", tensor=x)
     expected = _rows(bound).affine
     for tensor in (scale, bias):
         if tensor is not None and tensor.elements != expected:
-            raise unsupported(
-                bound,
-                f"{bound.node.op_type} has {tensor.elements} scales or biases",
-                f"there is code for one of each of the {expected} that differ",
-                "expand scale and bias before the export",
-                tensor,
-            )
+            what = f"{bound.node.op_type} has {tensor.elements} scales or biases"
+            why = f"there is code for one of each of the {expected} that differ"
+            raise unsupported(bound, what, why, "expand scale and bias before the export", tensor)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from emitc.ir import Array, BoundNode
-from emitc.kernels.normalization.rows import row_params
+from emitc.kernels.normalization.rows import of_distances, row_params
 from emitc.layer import Layer, Param, Table, in_step
 from emitc.numerics import gemmlowp
 from emitc.numerics.requantize import INT32_MIN, Int64, Multiplier, multiplier_of, requantize, rounding_shift_right
@@ -75,8 +75,7 @@ def reference(values: Array, multiplier: Multiplier, exponentials: tuple[int, ..
     rows = values.astype(np.int64).reshape(-1, values.shape[-1])
     distance: Int64 = rows.max(axis=1, keepdims=True) - rows
     table = rounding_shift_right(np.array(exponentials, np.int64), _SUM_BITS)
-    counted = distance < len(table)
-    sums = np.where(counted, table[np.minimum(distance, len(table) - 1)], 0).sum(axis=1)
+    sums = of_distances(distance, table)[1].sum(axis=1)
     back, radius = _back(multiplier), _radius(multiplier)
     out = np.full_like(rows, -128)
     for i, row in enumerate(distance):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from emitc.ir import Array, BoundNode, Shape
 from emitc.kernels.contract import illegal, unsupported
 from emitc.layer import Param
+from emitc.numerics.requantize import Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +76,9 @@ def out_of_proportion_input(bound: BoundNode, why: str) -> Exception:
     """An input scale of which the arithmetic cannot hold the multiplier (exit code 2)."""
     what = f"{bound.node.op_type} has an input scale that is out of proportion"
     return illegal(bound, what, why, "quantize the model again", bound.input(0))
+
+
+def of_distances(distance: Int64, table: Int64) -> tuple[NDArray[np.bool_], Int64]:
+    """Which distances to a row's maximum the table of exponentials has, and the exponentials, 0 for all other distances."""
+    counted = distance < len(table)
+    return counted, np.where(counted, table[np.minimum(distance, len(table) - 1)], 0)

@@ -34,6 +34,7 @@ from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.normalization import log_softmax_int8, softmax_int16, softmax_lookup
 from emitc.kernels.normalization.rows import (
     Rows,
+    of_distances,
     out_of_proportion_input,
     require_depth,
     require_int8_output,
@@ -264,9 +265,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     low, high = y.dtype.range
     table = np.array(_exponentials(bound), np.int64)
     rows = inputs[0].astype(np.int64).reshape(-1, y.shape[-1])
-    difference = rows.max(axis=1, keepdims=True) - rows
-    counted = difference < len(table)
-    exponential = np.where(counted, table[np.minimum(difference, len(table) - 1)], 0)
+    counted, exponential = of_distances(rows.max(axis=1, keepdims=True) - rows, table)
     out = np.empty_like(rows)
     for i, row in enumerate(exponential):
         total = int(rounding_shift_right(row, _SUM_BITS)[counted[i]].sum())

@@ -73,20 +73,12 @@ def check(bound: BoundNode) -> None:
     for position in (_W_ZERO, _R_ZERO):
         zeros = bound.input(position).array().reshape(s.directions, -1)
         if not (zeros == zeros[:, :1]).all():
-            raise unsupported(
-                bound,
-                f"{bound.node.op_type} with zero points that differ within a direction is not supported",
-                "there is one for all gates",
-                "quantize the weights with zero points of 0",
-                bound.input(position),
-            )
+            what = f"{bound.node.op_type} with zero points that differ within a direction is not supported"
+            hint = "quantize the weights with zero points of 0"
+            raise unsupported(bound, what, "there is one for all gates", hint, bound.input(position))
     if max(s.inputs, s.units) > _MAX_PRODUCTS:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} with sums of {max(s.inputs, s.units)} products is not supported",
-            f"{_MAX_PRODUCTS} fit an int32 sum",
-            "make the layer smaller",
-        )
+        what = f"{bound.node.op_type} with sums of {max(s.inputs, s.units)} products is not supported"
+        raise unsupported(bound, what, f"{_MAX_PRODUCTS} fit an int32 sum", "make the layer smaller")
 
 
 def _require_types(bound: BoundNode) -> None:
@@ -95,12 +87,8 @@ def _require_types(bound: BoundNode) -> None:
         if position in (_W_ZERO, _R_ZERO):
             allowed = (bound.input(W if position == _W_ZERO else R).dtype,)
         if tensor is not None and tensor.dtype not in allowed:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} has an input of type {tensor.dtype.value}",
-                f"{' or '.join(dtype.value for dtype in allowed)} is expected",
-                tensor=tensor,
-            )
+            why = f"{' or '.join(dtype.value for dtype in allowed)} is expected"
+            raise illegal(bound, f"{bound.node.op_type} has an input of type {tensor.dtype.value}", why, tensor=tensor)
 
 
 def _centred(bound: BoundNode, weights: int, zero: int) -> tuple[Int64, Int64]:

@@ -78,20 +78,14 @@ def from_tflite(node: SourceNode) -> Parsed:
             "the file is damaged: export the model again",
         )
     node.text("fused_activation_function", ("TANH",))
+    none = "TFLite Micro, whose result is to be matched, has none"
     variants = ((_PEEPHOLES, "peepholes"), (_PROJECTION, "a projection"), (_NORMALIZATION, "layer normalization"))
     for positions, what in variants:
         if any(node.has_input(position) for position in positions):
-            raise node.unsupported(
-                f"{node.op_type} with {what} is not supported",
-                "TFLite Micro, whose result is to be matched, has none",
-                "train the net without",
-            )
+            raise node.unsupported(f"{node.op_type} with {what} is not supported", none, "train the net without")
     if not all(node.has_input(position) for position in (INPUT_WEIGHTS, STATE_WEIGHTS, BIASES)):
-        raise node.unsupported(
-            f"{node.op_type} with coupled input and forget gates is not supported",
-            "TFLite Micro, whose result is to be matched, has none",
-            "train the net with an input gate of its own",
-        )
+        what = f"{node.op_type} with coupled input and forget gates is not supported"
+        raise node.unsupported(what, none, "train the net with an input gate of its own")
     for position in _OPERANDS:
         node.input(position)
     clip = node.real("cell_clip", 0.0)

@@ -17,40 +17,13 @@ MOST_LINES, MOST_PARAMETERS, MOST_LINES_OF_A_MODULE = 60, 7, 500
 
 Table = Mapping[str, tuple[int, str]]
 
-LONG: Table = {
-    "emitc/kernels/mac/dsp_int8.py:convolution": (
-        69,
-        "the choice among five layouts of one kernel stands in one place, in the order in which each is refused",
-    ),
-}
+LONG: Table = {}
 """Functions by module and name, with their lines."""
-_QUANTIZED_PRODUCT = (
-    "a quantized product is its rows, filters, bias, scale, clamp and kernel, which three kernels take alike"
-)
-_COMMAND = "click passes each option of a command as one parameter"
-_KEYWORDS = "a public function whose settings are keywords with defaults, as the command line has them"
 WIDE: Table = {
-    "emitc/backends/cmsis_nn/mac.py:_convolution": (
-        10,
-        "the arguments of CMSIS-NN's function, which differ by operator",
+    "emitc/boards/verify.py:on_emulator": (
+        8,
+        "a public function whose settings are keywords, as the command line has them",
     ),
-    "emitc/boards/verify.py:on_silicon": (9, _KEYWORDS),
-    "emitc/cli/main.py:flash": (8, _COMMAND),
-    "emitc/cli/plan.py:plan": (9, _COMMAND),
-    "emitc/ethosu/execute.py:padded_input": (8, "the fields of one NPU command that say how an input is read"),
-    "emitc/frontends/onnx/subgraphs.py:_add_loop": (
-        14,
-        "what Loop and Scan state about a loop, each by its own attributes",
-    ),
-    "emitc/kernels/mac/accumulation.py:float_layer": (8, "settings of one layer in float32, keywords with defaults"),
-    "emitc/kernels/mac/dsp_int8.py:convolution": (8, "the settings by which the rows of variants differ"),
-    "emitc/kernels/mac/dsp_int8.py:matrix": (9, _QUANTIZED_PRODUCT),
-    "emitc/kernels/mac/mve_depthwise.py:_three_by_three": (8, _QUANTIZED_PRODUCT),
-    "emitc/kernels/mac/scalar_int8.py:_matrix": (8, _QUANTIZED_PRODUCT),
-    "emitc/kernels/mac/scalar_int8.py:_rows": (8, _QUANTIZED_PRODUCT),
-    "emitc/verify/engines/run.py:run_isolated": (8, _KEYWORDS),
-    "emitc/verify/verification.py:verify": (8, _KEYWORDS),
-    "bench/random_graphs/onnx/net.py:add": (9, "a builder for tests whose settings are keywords with defaults"),
 }
 """Functions with their parameters, without self."""
 MODULES: Table = {}

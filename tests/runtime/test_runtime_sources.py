@@ -68,7 +68,9 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
 def test_it_includes_and_calls_nothing_of_the_library() -> None:
     for path in SOURCES:
         text = path.read_text(encoding="ascii")
-        allowed = {"stdbool.h", "stddef.h", "stdint.h", "string.h"} | ({"arm_mve.h"} if path.name == "emitc_mve.h" else set())
+        allowed = {"stdbool.h", "stddef.h", "stdint.h", "string.h"} | (
+            {"arm_mve.h"} if path.name == "emitc_mve.h" else set()
+        )
         assert set(re.findall(r"#include <(\S+)>", text)) <= allowed
         assert not re.search(r"\b(malloc|calloc|realloc|free|printf|alloca|abort|assert)\s*\(", text)
 

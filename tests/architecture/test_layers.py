@@ -289,9 +289,9 @@ DECIDING = frozenset({"dtype", "c_type", "op_type", "op", "target", "template", 
 
 
 def _names_a_kernel(node: jinja2.nodes.Assign) -> bool:
-    """Whether an assignment is `"emitc_..." ~ f.suffix`, or states the arguments or the layer function of the kernel."""
+    """Whether an assignment is `"emitc_..." ~ f.suffix`, or states the arguments, the layer function or the need of <math.h>."""
     value = node.node
-    if isinstance(node.target, jinja2.nodes.Name) and node.target.name in ("arguments", "layer"):
+    if isinstance(node.target, jinja2.nodes.Name) and node.target.name in ("arguments", "layer", "math"):
         return isinstance(value, jinja2.nodes.Const | jinja2.nodes.Getattr)
     if not isinstance(value, jinja2.nodes.Concat) or len(value.nodes) != 2:
         return False
@@ -326,7 +326,7 @@ def test_a_deciding_template_is_seen() -> None:
     assert decisions('{% if k.inputs[0].dtype == "int8" %}x{% endif %}') == ["line 1: if dtype"]
     assert decisions('{{ "a" if p.origin.target else "b" }}') == ["line 1: if target"]
     assert decisions("{% set x = 1 %}") == ["line 1: set"]
-    assert decisions('{% set arguments = "x, y" %}{% set layer = other.layer %}') == []
+    assert decisions('{% set arguments = "x, y" %}{% set layer = other.layer %}{% set math = true %}') == []
     assert decisions('{% set arguments = "x" ~ f.suffix %}') == ["line 1: set"]
 
 

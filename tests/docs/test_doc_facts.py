@@ -22,6 +22,7 @@ from emitc.backends.partition import Assignment, Partition
 from emitc.boards.result import LayerCount, RunResult
 from emitc.calibrate.calibrate import Quantized
 from emitc.cli import main
+from emitc.cli import options as cli_options
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.emit.manifest import memory_plan
@@ -102,7 +103,7 @@ def json_of(name: str) -> set[str]:
         "boards": [inspection.board_list()],
         "targets": [inspection.target_list()],
         "ops": [inspection.operator_list()],
-        "a refusal": [main.error_json(EmitcError("what", Where(option="o"), "why", "hint"))],
+        "a refusal": [cli_options.error_json(EmitcError("what", Where(option="o"), "why", "hint"))],
     }
     return {key for value in printed[name] for key in keys(value)}
 

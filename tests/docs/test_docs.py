@@ -299,7 +299,7 @@ def option_table(name: str) -> str:
         if isinstance(parameter, click.Option) and "--help" not in parameter.opts:
             flags = ", ".join(f"`{flag}`" for flag in sorted(parameter.opts, key=len))
             kind = parameter.type
-            value = "" if parameter.is_flag else kind.name.upper()
+            value = "" if parameter.is_flag else (parameter.metavar or kind.name).upper()
             if isinstance(kind, click.IntRange):
                 value = f"{kind.min} to {kind.max}" if kind.max is not None else f"{kind.min} or more"
             default = parameter.default

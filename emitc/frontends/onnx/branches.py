@@ -14,7 +14,8 @@ import onnx.numpy_helper
 
 from emitc.errors import Where
 from emitc.frontends.limits import MAX_OPERATORS
-from emitc.frontends.onnx.file import faulty, refused_as
+from emitc.frontends.onnx.faulty import faulty
+from emitc.frontends.onnx.file import refused_as
 
 MAX_DEPTH = 8
 """Branches in branches."""

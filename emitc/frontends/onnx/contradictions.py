@@ -13,7 +13,8 @@ import onnx
 import onnx.defs
 
 from emitc.errors import EmitcError, Where
-from emitc.frontends.onnx.file import dims_of, dtype_name, faulty
+from emitc.frontends.onnx.faulty import faulty
+from emitc.frontends.onnx.file import dims_of, dtype_name
 
 _OPSET = "export the model again, with the operator set that its operators need"
 _SPECIAL = {"float": "float32", "double": "float64"}

@@ -15,16 +15,11 @@ import onnx.shape_inference
 
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.file_kinds import recognised
+from emitc.frontends.onnx.faulty import AGAIN, faulty
 from emitc.frontends.subgraphs import OTHER_SIZES
 from emitc.ir import Shape
 
-AGAIN = "the file is damaged or was written by a faulty exporter: export the model again"
 _STANDARD = ("", "ai.onnx")
-
-
-def faulty(what: str, where: Where, why: str) -> EmitcError:
-    """The error for a file that no sound exporter writes."""
-    return EmitcError(what, where, why, AGAIN)
 
 
 class WrongUse(EmitcError):

@@ -17,7 +17,8 @@ import onnx.shape_inference
 
 from emitc.errors import Where
 from emitc.frontends.limits import MAX_OPERATORS
-from emitc.frontends.onnx.file import faulty, refused_as
+from emitc.frontends.onnx.faulty import faulty
+from emitc.frontends.onnx.file import refused_as
 from emitc.frontends.onnx.topological_order import graphs_of
 from emitc.source import DEFINED
 

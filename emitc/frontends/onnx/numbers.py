@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.errors import EmitcError, Where
-from emitc.frontends.onnx.file import faulty
+from emitc.frontends.onnx.faulty import faulty
 from emitc.source import SourceTensor
 
 LARGEST_REAL = 2.0**62

@@ -28,12 +28,12 @@ from emitc.frontends.onnx.contrib import CONTRIB
 from emitc.frontends.onnx.custom import custom_types, no_kernel
 from emitc.frontends.onnx.evaluate import evaluated
 from emitc.frontends.onnx.external_data import brought_in
+from emitc.frontends.onnx.faulty import faulty
 from emitc.frontends.onnx.file import (
     check,
     complete,
     dims_of,
     dtype_name,
-    faulty,
     misfit,
     parsed,
     refused_as,

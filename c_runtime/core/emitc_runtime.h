@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc runtime: status codes, version handshake, fixed-point helpers and the layer hook.
- *
  * Everything that generated code needs besides <stdint.h>, <stddef.h> and <string.h>. No heap, no globals, no I/O.
  *
  * Options, all off by default; give every file the same:
  *   EMITC_NO_ASM             Plain C only, without assembly and vector intrinsics: for certification, or for another
  *                            option of the compiler that takes a register away. Every result stays the same.
- *   EMITC_TRACE              After every layer, emitc_layer_hook() is called, which the application then defines: for
- *                            profiling and for comparing layer by layer.
+ *   EMITC_TRACE              After every layer the application's emitc_layer_hook() is called, for profiles and checks.
  *   EMITC_TRACE_ROWS         With EMITC_TRACE: the hook is called for every row of layers that run row by row.
  *   EMITC_NO_TARGET_CHECK    No check of a kernel library's version.
  *   EMITC_NO_TARGET_WARNING  No warning where the core lacks the instructions that the package was made for.
@@ -41,8 +39,7 @@ typedef enum emitc_status {
 } emitc_status;
 
 /* How static functions are compiled. EMITC_NOINLINE: once for all callers. EMITC_INLINE_FOR_SPEED: inline, but not with
- * -Os. EMITC_AT_WORD: a pointer that is a multiple of four, so that the compiler may load and store several words at
- * once. */
+ * -Os. EMITC_AT_WORD: a pointer that is a multiple of four; several words may be loaded and stored at once. */
 #if defined(__GNUC__)
 #define EMITC_MUST_CHECK __attribute__((warn_unused_result))
 #define EMITC_ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -86,7 +83,10 @@ void emitc_layer_hook(const char *model, uint32_t index, const void *output, siz
 /* Moves 16 bytes of any type between places that are multiples of four; they may overlap. */
 EMITC_ALWAYS_INLINE void emitc_move_16(void *to, const void *from)
 {
-    uint32_t w0, w1, w2, w3; /* one by one, or compilers keep an array of them in memory */
+    uint32_t w0; /* one by one, or compilers keep an array of them in memory */
+    uint32_t w1;
+    uint32_t w2;
+    uint32_t w3;
     memcpy(&w0, EMITC_AT_WORD(from), 4);
     memcpy(&w1, (const char *)EMITC_AT_WORD(from) + 4, 4);
     memcpy(&w2, (const char *)EMITC_AT_WORD(from) + 8, 4);

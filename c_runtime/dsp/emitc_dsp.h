@@ -129,9 +129,9 @@ typedef struct emitc_output {
     int32_t start;
 } emitc_output;
 
-/* The output of a sum is round(round(acc * q31 / 2^31) / 2^right) + zero point. A shift to the right rounds down, so that
- * half of 2^right before it makes it round to nearest, halves up. 2^right times the zero point is added there too, since
- * the shift leaves the zero point of it: start = 2^(right - 1) + zero point * 2^right = offset * 2^(right - 1), where
+/* An output is round(round(acc * q31 / 2^31) / 2^right) + zero point. A shift to the right rounds down. Half of
+ * 2^right, added before it, makes it round to nearest, halves up. 2^right times the zero point is added there too: the
+ * shift leaves the zero point of it. So start = 2^(right - 1) + zero point * 2^right = offset * 2^(right - 1), with
  * offset = 2 * zero point + 1. right in 1..22. */
 EMITC_ALWAYS_INLINE emitc_output emitc_output_of(int32_t q31, int32_t right, int32_t offset)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension: the inner loops of convolutions whose neighbouring windows overlap.
  *
- * Part of a package whose kernels use it; see emitc_dsp_tile.h. A kernel prints its loops for the size of its window and
- * states the words of one row of the windows, each by one of the macros below; this file makes functions of them.
+ * Part of a package whose kernels use it; see emitc_dsp_tile.h. A kernel prints its loops for the size of its window.
+ * It states the words of one row of the windows, each by one of the macros below; this file makes functions of them.
  * Their names in the assembly: a0 to a3 and b0 to b3 are the sums of the pixels, for the first channel and for the
  * second one; x is the place in the widened values, w the place in the weights.
  */

@@ -193,10 +193,14 @@ def _parts(program: Program) -> tuple[str, str]:
 
 
 def _needs_math(env: jinja2.Environment, step: Step) -> bool:
-    """Whether the kernel of a step needs <math.h>: its formula says so, or its template, which sets `math`."""
-    return (step.formula is not None and step.formula.math) or getattr(
-        _kernel_module(env, step.template), "math", False
-    )
+    """Whether the kernel of a step needs <math.h>: its formula says so, or its template by `math`.
+
+    `math` is true, or a macro of the spec that prints something where the kernel needs it.
+    """
+    stated = getattr(_kernel_module(env, step.template), "math", False)
+    if isinstance(stated, Macro):
+        stated = str(stated(step.spec)).strip() != ""
+    return stated or (step.formula is not None and step.formula.math)
 
 
 def _any_not_finite(numbers: Iterable[tuple[str, Sequence[float]]]) -> bool:

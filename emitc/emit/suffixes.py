@@ -24,6 +24,8 @@ _WORDS = MappingProxyType({
     "one": "one pixel at a time, or one filter for each channel",
     "two": "two pixels at a time",
     "flat": "no operand is repeated",
+    "wide": "sums have 64 bits",
+    "limited": "outputs have limits",
     "late": "the bias is added to the sum at its end",
     "spread": "filters lie value by value",
     "zero": "all weights have one zero point",

@@ -9,7 +9,7 @@ from emitc.compiler import compile_model
 from emitc.emit.suffixes import meaning
 
 KWS = Path(__file__).resolve().parents[2] / "examples" / "models" / "kws_ref_int8.tflite"
-PLAIN_WORDS = {"late", "bias", "max", "min", "mve", "words"}
+PLAIN_WORDS = {"late", "bias", "max", "min", "mve", "words", "last", "double", "float", "signed", "fpu"}
 """Words of suffixes that say it all."""
 
 

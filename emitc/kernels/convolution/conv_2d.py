@@ -153,7 +153,8 @@ def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
 
 
 def _stretch_cost(bound: BoundNode, pixels: int) -> float:
-    return dsp_shared_stretch.relative_cost(_problem(bound), pixels)
+    """1 where there is no such kernel."""
+    return 1.0 if dsp_int8.refusal(bound) else dsp_shared_stretch.relative_cost(_problem(bound), pixels)
 
 
 def work(bound: BoundNode) -> int:

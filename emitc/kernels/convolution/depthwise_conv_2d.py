@@ -172,7 +172,8 @@ def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
 
 
 def _stretch_cost(bound: BoundNode, pixels: int) -> float:
-    return dsp_shared_stretch.relative_cost(_as_convolution(bound), pixels)
+    """1 where there is no such kernel."""
+    return 1.0 if _integers(bound) else dsp_shared_stretch.relative_cost(_as_convolution(bound), pixels)
 
 
 def work(bound: BoundNode) -> int:

@@ -235,7 +235,7 @@ def compiled(case: Case, folder: Path, name: str) -> tuple[Compiled, tuple[str, 
     return verdict
 
 
-def held(value: Any) -> Array:
+def as_stored(value: Any) -> Array:
     """A case's array as the interface of compiled C has it: every bit is kept, under an element type that C has.
 
     Integers of 2 and 4 bits are one to a byte; of float16, float8 and float4 there are the bits, in a uint16 or a byte.
@@ -250,7 +250,7 @@ def held(value: Any) -> Array:
 
 def unequal(found: Array, expected: Any, case: Case) -> str:
     """How an output differs from the case's; "" when it does not."""
-    wanted_value = held(expected)
+    wanted_value = as_stored(expected)
     if (found.dtype, found.shape) != (wanted_value.dtype, wanted_value.shape):
         return f"{found.dtype}{list(found.shape)} instead of {wanted_value.dtype}{list(wanted_value.shape)}"
     if case.exact or found.dtype.kind != "f":
@@ -277,7 +277,7 @@ def _library(packages: Sequence[Path], library: Path) -> None:
 
 def run_case(case: Case, model: Compiled, frozen: tuple[str, ...], library: Path) -> Verdict:
     """The verdict on a case that compiled and is in the library."""
-    inputs = [held(value) for name, value in case.inputs.items() if name not in frozen]
+    inputs = [as_stored(value) for name, value in case.inputs.items() if name not in frozen]
     wrong: list[str] = []
     found: list[Array] = []
     try:

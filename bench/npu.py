@@ -85,9 +85,9 @@ def vela_summary(model: Path, npu: str, memory: str, optimise: str) -> tuple[int
     return round(float(row["sram_memory_used"]) * 1024), round(float(row["cycles_total"]))
 
 
-def on_core(divided: Partition) -> dict[str, int]:
+def on_core(partition: Partition) -> dict[str, int]:
     """Operators that stay on the core, by type and reason."""
-    rows = [row for row in divided.assignments if row.backend != NAME]
+    rows = [row for row in partition.assignments if row.backend != NAME]
     return dict(sorted(Counter(f"{row.op_type}: {dict(row.refused).get(NAME, '')}" for row in rows).items()))
 
 
@@ -102,14 +102,14 @@ def measure(model: Path, npu: str, memory: str, optimise: str, samples: int) -> 
     except EmitcError as error:
         errors = error.errors if isinstance(error, Refusals) else (error,)
         return Figures(**known | {"refused": "; ".join(dict.fromkeys(each.what for each in errors))})
-    divided = made.partition
+    partition = made.partition
     known |= {
-        "operators": len(divided.assignments),
-        "on_npu": sum(row.backend == NAME for row in divided.assignments),
-        "regions": len(divided.regions),
-        "core": on_core(divided),
+        "operators": len(partition.assignments),
+        "on_npu": sum(row.backend == NAME for row in partition.assignments),
+        "regions": len(partition.regions),
+        "core": on_core(partition),
         "arena_bytes": made.program.plan.arena_bytes,
-        "cycles": sum(region.cycles for _, region in divided.regions),
+        "cycles": sum(region.cycles for _, region in partition.regions),
     }
     proof = verification.verify(made, samples=samples, layers=True)
     return Figures(

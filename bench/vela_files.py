@@ -186,10 +186,10 @@ def measure_own(seed: int, way: Way, samples: int = 3) -> Figures:
         backends = {"npu": way.npu, "npu-always": "yes", "npu-memory": way.memory, "npu-optimise": goal}
         made = compile_model(model, backends=backends)
         proof = verification.verify(made, samples=samples, seed=seed, layers=True)
-        divided = made.partition
-        core = tuple(row.op_type for row in divided.assignments if row.backend != NAME)
+        partition = made.partition
+        core = tuple(row.op_type for row in partition.assignments if row.backend != NAME)
         return Figures(
-            seed, f"{way.name} --npu", len(divided.regions), core, proof.elements, proof.numpy_differing,
+            seed, f"{way.name} --npu", len(partition.regions), core, proof.elements, proof.numpy_differing,
             proof.layers_checked, 0, proof.differing, proof.arena_planned, proof.arena_observed,
             errors=(*proof.memory_errors, *((str(proof.first_divergence),) if proof.first_divergence else ())),
         )  # fmt: skip

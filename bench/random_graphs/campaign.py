@@ -25,7 +25,7 @@ import numpy as np
 from bench.random_graphs.case import Case
 from bench.random_graphs.engines import EngineProcess, preload
 from bench.random_graphs.formats import generate
-from bench.random_graphs.judge import FAILURES, Trial, calls_hardware, prepared, proven, settled, tried
+from bench.random_graphs.judge import FAILURES, Trial, calls_hardware, conclude, prepared, proven, tried
 from bench.random_graphs.modes import Mode, draw_mode, simpler
 from bench.random_graphs.native import Builds, Item
 from bench.random_graphs.records import Tally
@@ -238,7 +238,7 @@ def judged(trials: Sequence[Trial], builds: Builds) -> None:
     for group in groups.values():
         builds.run([trial.item for trial in group if trial.item is not None])
         for trial in group:
-            settled(trial, builds.folder)
+            conclude(trial, builds.folder)
 
 
 def _failure(trial: Trial, builds: Builds, campaign: Campaign, cut: bool) -> dict[str, Any]:

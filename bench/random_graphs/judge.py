@@ -130,13 +130,13 @@ def _compile(trial: Trial, folder: Path) -> None:
             try:
                 trial.compiled = compile_model(path, options_of(trial.mode, name))
             except EmitcError as error:
-                asked = [
+                refused = [
                     option for option, key in _OPTIONAL.items() if key in trial.mode and option in error.where.option
                 ]
-                if not asked:
+                if not refused:
                     raise
-                trial.facts.setdefault("modes refused", []).append(f"{asked[0]}: {error.why}")
-                del trial.mode[_OPTIONAL[asked[0]]]
+                trial.facts.setdefault("modes refused", []).append(f"{refused[0]}: {error.why}")
+                del trial.mode[_OPTIONAL[refused[0]]]
         if "board" in trial.mode:
             trial.image = compile_model(path, dataclasses.replace(options_of(trial.mode, name), package="platformio"))
         if "variant" in trial.mode:
@@ -210,15 +210,15 @@ def _fitted(trial: Trial, compiled: Compiled) -> list[tuple[Array, ...]]:
     return found
 
 
-def settled(trial: Trial, folder: Path) -> None:
+def conclude(trial: Trial, folder: Path) -> None:
     """Gives a trial whose item has run its verdict; an exception in the comparison is a crash of this graph only."""
     try:
-        _settle(trial, folder)
+        _compare(trial, folder)
     except Exception:
         trial.close("crash", "in the comparison: " + traceback.format_exc()[-1200:])
 
 
-def _settle(trial: Trial, folder: Path) -> None:
+def _compare(trial: Trial, folder: Path) -> None:
     item, compiled = trial.item, trial.compiled
     assert item is not None and compiled is not None
     if item.fault is not None:
@@ -309,8 +309,8 @@ def _decide(trial: Trial, folder: Path, kind: str, detail: str) -> None:
             vectors = Path(scratch) / "vectors.npz"
             named = {f"in{i}_{k}": value for k, case in enumerate(trial.inputs) for i, value in enumerate(case)}
             np.savez(vectors, allow_pickle=False, **named)
-            asked = "numpy" if trial.engine == "numpy" else "auto"
-            proof = verify(compiled, reference=asked, vectors=vectors, samples=0, layers=True)
+            reference = "numpy" if trial.engine == "numpy" else "auto"
+            proof = verify(compiled, reference=reference, vectors=vectors, samples=0, layers=True)
     except OutOfTime:
         trial.close("slow", "the proof")
         return
@@ -356,7 +356,7 @@ def tried(case: Case, mode: Mode, builds: Builds) -> Trial:
         assert trial.compiled is not None
         trial.item = Item(trial.compiled, trial.inputs)
         builds.run([trial.item])
-        settled(trial, builds.folder)
+        conclude(trial, builds.folder)
     return trial
 
 

@@ -269,7 +269,8 @@ def _model(i: int, item: Item, read_at: int, write_at: int) -> tuple[str, str]:
     else:
         init = f"return {name}_init(({kind} *)self, arenas[0], {face.arena_bytes}, state, {face.state_bytes});"
     ins = "".join(
-        f"case {k}: return {name}_input_{k}(({kind} *)self); " for k in range(0 if face.pulled else len(face.inputs))
+        f"case {k}: return {name}_input_{k}(({kind} *)self); "
+        for k in range(0 if face.reads_rows else len(face.inputs))
     )
     outs = "".join(f"case {k}: return {name}_output_{k}((const {kind} *)self); " for k in range(len(face.outputs)))
     sizes = {"in": [_bytes(*p) for p in face.inputs], "out": [_bytes(*p) for p in face.outputs]}
@@ -287,7 +288,7 @@ def _model(i: int, item: Item, read_at: int, write_at: int) -> tuple[str, str]:
         + " };",
     ]
     reader, row_bytes = "NULL", "0"
-    if face.pulled:
+    if face.reads_rows:
         adapters.append(
             f"static emitc_status reader{i}(void *self, emitc_status (*read)(void *, uint32_t, void *, size_t), void *context) "
             f"{{ return {name}_set_reader(({kind} *)self, read, context); }}"

@@ -88,8 +88,10 @@ class Partition:
             for name in names
         }
         # Kernels of emitc's own that were not taken are no backends.
-        asked = set(self.backends) - {PORTABLE}
-        fallback = sum(a.macs for a in self.assignments if a.region < 0 and any(name in asked for name, _ in a.refused))
+        requested = set(self.backends) - {PORTABLE}
+        fallback = sum(
+            a.macs for a in self.assignments if a.region < 0 and any(name in requested for name, _ in a.refused)
+        )
         return {
             "schema_version": SCHEMA_VERSION,
             "backends": [

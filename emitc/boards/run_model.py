@@ -38,7 +38,7 @@ class RunModel:
     """A compiled model: `name` is its C name, `layers` in the order in which they run.
 
     The cases of a model with state are the runs of one sequence. regions: their names where the model has an arena in each of
-    several; arena_bytes is then the sum. pulled: the only input is asked for row by row.
+    several; arena_bytes is then the sum. reads_rows: the model reads its only input row by row.
     """
 
     name: str
@@ -48,7 +48,7 @@ class RunModel:
     layers: tuple[RunLayer, ...] = ()
     state_bytes: int = 0
     regions: tuple[str, ...] = ()
-    pulled: bool = False
+    reads_rows: bool = False
 
     @property
     def macro(self) -> str:

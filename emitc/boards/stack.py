@@ -133,12 +133,12 @@ class _Build:
     def library_depth(self, names: list[str]) -> tuple[int, list[str]]:
         """The most bytes below any of these functions of the C library and the compiler's; the names of those not understood."""
         link = ["-nostdlib", "-Wl,-e,0", "-Wl,--no-gc-sections", "-Wl,--unresolved-symbols=ignore-all", "-o", "linked"]
-        room = [
+        memory_sizes = [
             "-Wl,--defsym=__flash_size=0x8000000",
             "-Wl,--defsym=__ram_size=0x8000000",
         ]  # of picolibc's linker script
         libraries = ["-Wl,--start-group", "-lc", "-lm", "-lgcc", "-Wl,--end-group"]
-        self.output("gcc", *self._own(), *link, *room, *self._objects(), *libraries)
+        self.output("gcc", *self._own(), *link, *memory_sizes, *self._objects(), *libraries)
         frames, calls = library_frames(self.output("objdump", "-d", "--no-show-raw-insn", "linked"))
         symbols = re.findall(r"^([0-9a-f]+) [TtWw] (\S+)$", self.output("nm", "linked"), re.MULTILINE)
         # A function of several names is listed under one of them.

@@ -17,7 +17,7 @@ from emitc.compiled import Compiled
 from emitc.errors import EmitcError, writing
 from emitc.target import load_board
 from emitc.verify.engines.run import missing_engines
-from emitc.verify.golden_run import golden_run, is_foreign, play_back
+from emitc.verify.golden_run import golden_run, has_other_arithmetic, play_back
 from emitc.verify.operator_checks import has_operator_checks, rounded_otherwise
 from emitc.verify.samples import random_samples
 from emitc.verify.tolerances import tolerances_of
@@ -52,7 +52,7 @@ def expected(compiled: Compiled, reference: str, samples: int, seed: int) -> tup
     """
     own = (
         has_operator_checks(compiled.graph)
-        or is_foreign(compiled.partition.graph)
+        or has_other_arithmetic(compiled.partition.graph)
         or missing_engines(compiled.source.format)
     )
     if reference == "auto" and own:

@@ -145,12 +145,12 @@ def _require_replaceable(target: Path) -> None:
     if not target.is_dir():
         return
     ours = _written_by_emitc(target)
-    foreign = next((name for name in _content(target) if name not in ours), None)
-    if foreign is not None:
+    not_ours = next((name for name in _content(target) if name not in ours), None)
+    if not_ours is not None:
         raise EmitcError(
             f"{target} has content that emitc did not write",
             Where(option="-o"),
-            f"the whole directory would be replaced, and {foreign} is not of an emitc package",
+            f"the whole directory would be replaced, and {not_ours} is not of an emitc package",
             "choose an empty or new directory, or move the file out of it",
         )
 

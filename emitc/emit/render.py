@@ -43,10 +43,10 @@ def environment(more: tuple[tuple[str, str], ...] = ()) -> jinja2.Environment:
 
     more: names and texts of kernels' templates that plugins bring along.
     """
-    brought = jinja2.DictLoader({f"kernels/{name}.c.j2": text for name, text in more})
+    plugin_templates = jinja2.DictLoader({f"kernels/{name}.c.j2": text for name, text in more})
     own = jinja2.FileSystemLoader(TEMPLATES)
     env = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([own, jinja2.PrefixLoader(_backend_folders()), brought]),
+        loader=jinja2.ChoiceLoader([own, jinja2.PrefixLoader(_backend_folders()), plugin_templates]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -110,7 +110,8 @@ def _kernel_module(env: jinja2.Environment, template: str) -> jinja2.environment
 def members(env: jinja2.Environment, step: Step) -> tuple[Param, ...]:
     """The members of the step's parameter struct: its parameters, without those that the template's macro `unread` names.
 
-    A layer has all facts about its window or its output, for the scheduler too. A flavour of the kernel may need fewer.
+    A layer carries all facts about its window or its output, because the scheduler reads them too. One kernel
+    specification may need fewer.
     """
     unread = getattr(_kernel_module(env, step.template), "unread", None)
     names = set() if unread is None else set(str(unread(step.spec)).split())

@@ -72,8 +72,8 @@ def _of_comment(line: str) -> tuple[str, str, str]:
     found = _COMMENT.match(line)
     assert found is not None
     start, text = found["start"], found["text"]
-    room = WIDTH - len(start)
-    cut = text.rfind(" ", 0, room + 1)
+    width = WIDTH - len(start)
+    cut = text.rfind(" ", 0, width + 1)
     if text[cut + 1 :] == "*/":  # which does not stand alone
         cut = text.rfind(" ", 0, cut)
     cut = cut if cut > 0 else text.find(" ")

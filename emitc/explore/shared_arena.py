@@ -86,7 +86,7 @@ def _require_shareable(programs: Sequence[Program], name: str) -> None:
     """Raises what `together` raises."""
     names = [program.name for program in programs]
     twice = [name for name in names if names.count(name) > 1]
-    divided = [program.name for program in programs if program.regions]
+    in_regions = [program.name for program in programs if program.regions]
     if len(programs) < 2:
         refusal = "there is one model only", "one model has an arena of its own", "name two models or more"
     elif twice:
@@ -95,8 +95,8 @@ def _require_shareable(programs: Sequence[Program], name: str) -> None:
             "a firmware cannot link two models of one C name",
             "rename one of the files: the C name is made of the file's",
         )
-    elif divided:
-        what = f"{divided[0]} has an arena in each of several regions"
+    elif in_regions:
+        what = f"{in_regions[0]} has an arena in each of several regions"
         refusal = what, "models share one arena in one region", "leave --regions out"
     elif not is_model_name(f"{name}_together"):
         why = "with _together it must be a C identifier of at most 63 characters"

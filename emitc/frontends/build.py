@@ -155,11 +155,11 @@ class _Builder:
             for i, t in enumerate(source.inputs)
         )
         outputs = tuple(self.output(source, t) for t in source.outputs)
-        settled = self.settled(source)
+        resolved = self.resolved(source)
         if kernel.subgraphs:
             given = tuple(t for t in inputs if t is not None)
-            settled = replace(settled, graphs=self.subgraphs(source, kernel, given))
-        parsed = kernel.parse(settled)
+            resolved = replace(resolved, graphs=self.subgraphs(source, kernel, given))
+        parsed = kernel.parse(resolved)
         if type(parsed.op) is not kernel.op:  # a use of the operator that is an operator of its own
             kernel = next((each for each in self.kernels.values() if each.op is type(parsed.op)), kernel)
         if source.format == "tflite" and source.attributes.get("unsigned"):
@@ -176,7 +176,7 @@ class _Builder:
         self.notes += [f"{source.where().op}: {note}" for note in notes if note]
         shapes = self.checked_shapes(source, kernel.output_shapes(bound), states)
         for tensor, shape in zip(source.outputs, shapes, strict=True):
-            self.settle(source, tensor, shape)
+            self.add_output(source, tensor, shape)
         written = (*(self.tensors[t.index] for t in source.outputs), *states)
         bound = replace(bound, outputs=written)
         self.bound_work(source, kernel, bound, [source.inputs[i] for i in parsed.operands if i < len(source.inputs)])
@@ -256,7 +256,7 @@ class _Builder:
             raise node.refusal(f"{node.op_type} updates a tensor that is no variable", why)
         return tensor
 
-    def settled(self, source: SourceNode) -> SourceNode:
+    def resolved(self, source: SourceNode) -> SourceNode:
         """The node with open dimensions of its inputs filled in, and with those that are known by now as constants."""
 
         def known(tensor: SourceTensor) -> SourceTensor:
@@ -265,7 +265,7 @@ class _Builder:
 
         return replace(source, inputs=tuple(None if t is None else known(t) for t in source.inputs))
 
-    def settle(self, node: SourceNode, source: SourceTensor, shape: Shape) -> None:
+    def add_output(self, node: SourceNode, source: SourceTensor, shape: Shape) -> None:
         """Adds an output under its computed shape, which must agree with what the file states."""
         known_open = any(t is not None and t.index in self.open for t in node.inputs)
         stated = source.shape

@@ -38,8 +38,8 @@ def _folded(model: SourceModel, evaluate: Evaluate) -> SourceModel:
         made |= {t.index: replace(t, data=data) for t, data in zip(node.outputs, values, strict=True)}
         done.append(node)
     tensors = tuple(made.get(tensor.index, tensor) for tensor in model.tensors)
-    settled = tuple(with_tensors(node, made) for node in nodes)
-    return replace(model, tensors=tensors, nodes=settled, folded=(*model.folded, *done))
+    kept = tuple(with_tensors(node, made) for node in nodes)
+    return replace(model, tensors=tensors, nodes=kept, folded=(*model.folded, *done))
 
 
 def _widened(node: SourceNode) -> tuple[bytes, ...] | None:

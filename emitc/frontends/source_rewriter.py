@@ -61,7 +61,7 @@ class SourceRewriter:
         self._numbers: dict[str, int] = {}
 
     def freeze(self) -> SourceModel:
-        """The model that the draft has become, without tensors that nothing refers to losing their index."""
+        """The model that the rewriter has made, without tensors that nothing refers to losing their index."""
         nodes = tuple(self.source_node(node) for node in self.nodes)
         return replace(
             self.model, tensors=tuple(self.tensors), nodes=nodes, inputs=tuple(self.inputs), outputs=tuple(self.outputs),

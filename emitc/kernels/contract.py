@@ -94,7 +94,7 @@ class Variant:
         if not isinstance(self.cost, Costs):
             raise ValueError(f"the variant {self.name} has no cost: give Costs with their source")
 
-    def held(self, bound: BoundNode) -> tuple[int, str]:
+    def conditions_met(self, bound: BoundNode) -> tuple[int, str]:
         """How many conditions hold, in their order, and why the next one does not; "" where all do."""
         for count, condition in enumerate(self.applies):
             if reason := condition(bound):
@@ -103,7 +103,7 @@ class Variant:
 
     def lower(self, bound: BoundNode) -> Layer | str:
         """The node's layer under the variant's name; or why there is none."""
-        _, reason = self.held(bound)
+        _, reason = self.conditions_met(bound)
         layer = reason or self.make(bound)
         return layer if isinstance(layer, str) else self.named(layer)
 
@@ -214,8 +214,8 @@ class KernelDef:
 
 
 def _nearest(rows: Sequence[Variant], bound: BoundNode) -> Variant:
-    held = [(*row.held(bound), row) for row in rows]
-    return next((row for _, reason, row in held if not reason), max(held, key=lambda each: each[0])[2])
+    met = [(*row.conditions_met(bound), row) for row in rows]
+    return next((row for _, reason, row in met if not reason), max(met, key=lambda each: each[0])[2])
 
 
 def unsupported(bound: BoundNode, what: str, why: str, hint: str, tensor: Tensor | None = None) -> CannotCompile:

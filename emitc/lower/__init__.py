@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from emitc.lower.arenas import buffers, inside, peak_label, region_arenas
 from emitc.lower.interface import ports, state_slots
-from emitc.lower.layers import ConstantPlaces, Steps
+from emitc.lower.layers import ConstantPlacement, Steps
 from emitc.lower.row_segments import schedule_of
 from emitc.planner.proof_text import proof_line
 from emitc.program import Origin, Program, arena_variable
@@ -21,7 +21,7 @@ def lower(
     arenas: Arenas,
     name: str,
     origin: Origin,
-    places: ConstantPlaces,
+    placement: ConstantPlacement,
     parts: Mapping[int, tuple[Program, ...]] = MappingProxyType({}),
     *,
     prefix: str = "",
@@ -29,7 +29,7 @@ def lower(
 ) -> Program:
     """The program of a schedule with its memory: layers, constants, arena plan and interface under the model's C name.
 
-    places: where the constants lie. parts: the programs inside of operators, by index.
+    placement: where the constants lie. parts: the programs inside of operators, by index.
     prefix: of names that would be those of the model's own interface, for such a program. state_args: the state
     variables that its function gets pointers to, each as the number of the operator's output that it is.
     """
@@ -38,8 +38,8 @@ def lower(
     slots = Slots(graph, stages, arenas.schedule.vanished, prefix, state_args)
     slots.arenas = {slots.named[buffer].name: arena_variable(region) for buffer, region in arenas.region_of.items()}
     check_schedule(graph, stages, arenas.offsets(), arenas.schedule.hosts, plan.arena_bytes)
-    section = f"{name.upper()}_SECTION_WEIGHTS" if places.weights else ""
-    steps = Steps(graph, slots, section, places, parts).of_stages(stages)
+    section = f"{name.upper()}_SECTION_WEIGHTS" if placement.weights else ""
+    steps = Steps(graph, slots, section, placement, parts).of_stages(stages)
     schedule = schedule_of(graph, stages, steps, slots)
     regions = region_arenas(arenas, schedule)
     inputs, _ = ports(graph, graph.inputs, slots, output=False)
@@ -66,7 +66,7 @@ def lower(
         notes=(*graph.notes, *partition.notes),
         pins=inside(arenas, slots),
         regions=regions,
-        weights=places.weights,
+        weights=placement.weights,
         state_args=tuple(state_args.values()),
         estimated_cycles=arenas.cycles(),
     )

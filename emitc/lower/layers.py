@@ -72,7 +72,7 @@ def lower_nodes(partition: Partition) -> tuple[LoweredNode, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class ConstantPlaces:
+class ConstantPlacement:
     """Where the constants of a model lie. weights: the region that is to hold them; staged: the one that weights are copied to.
 
     prefix: of the names of constants that have a file of their own, such as `kws_`. Each is "" where the user asks for none.
@@ -92,7 +92,7 @@ class Steps:
     graph: Graph
     slots: Slots
     section: str = ""
-    places: ConstantPlaces = field(default_factory=ConstantPlaces)
+    placement: ConstantPlacement = field(default_factory=ConstantPlacement)
     parts: Mapping[int, tuple[Program, ...]] = field(default_factory=dict)
     pool: ConstantPool = field(default_factory=ConstantPool)
 
@@ -146,9 +146,9 @@ class Steps:
 
     def _array(self, table: Table, wanted: str, constants: list[Constant]) -> str:
         """The C name of a constant array, which is added to `constants` where it is new."""
-        name, new = self.pool.name(table, f"{self.places.prefix}{wanted}")
+        name, new = self.pool.name(table, f"{self.placement.prefix}{wanted}")
         if new:
-            constants.append(Constant(name, table, self.section, external=bool(self.places.prefix)))
+            constants.append(Constant(name, table, self.section, external=bool(self.placement.prefix)))
         return name
 
     def _copy(self, node: LoweredNode, table: Table, constant: str) -> Staged:
@@ -159,7 +159,7 @@ class Steps:
             constant=constant,
             address=self.slots.address(staged_name(node, table.role)),
             size_bytes=table.size_bytes,
-            region=self.places.staged,
+            region=self.placement.staged,
         )
 
     def _input(

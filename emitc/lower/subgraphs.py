@@ -15,7 +15,7 @@ from emitc.ir import Graph, Node
 from emitc.kernels.control_flow.control_flow import ControlFlow
 from emitc.layer import Scratch
 from emitc.lower import lower
-from emitc.lower.layers import ConstantPlaces, lower_nodes
+from emitc.lower.layers import ConstantPlacement, lower_nodes
 from emitc.program import Origin, Program
 from emitc.schedule.arenas import ArenaOptions, arenas_of
 
@@ -27,7 +27,7 @@ def lower_subgraphs(
 ) -> tuple[Partition, Parts]:
     """The partition with the scratch of every operator that runs graphs, and these as programs by the operator's index.
 
-    prefix: as in `ConstantPlaces`.
+    prefix: as in `ConstantPlacement`.
     """
     parts: dict[int, tuple[Program, ...]] = {}
     layers = dict(whole.layers)
@@ -38,8 +38,8 @@ def lower_subgraphs(
             _part(whole, (node, graph, name), origin, without, prefix)
             for graph, name in zip(node.op.graphs, node.op.parts, strict=True)
         )
-        room = max(part.plan.arena_bytes for part in parts[node.index])
-        layers[node.index] = replace(layers[node.index], scratch=(Scratch("scratch", max(room, 1)),))
+        arena_bytes = max(part.plan.arena_bytes for part in parts[node.index])
+        layers[node.index] = replace(layers[node.index], scratch=(Scratch("scratch", max(arena_bytes, 1)),))
     return (replace(whole, layers=layers), parts) if parts else (whole, {})
 
 
@@ -62,7 +62,7 @@ def _part(
         arenas_of(inner, lower_nodes(inner), options),
         f"op{node.index}_{name}",
         origin,
-        ConstantPlaces(prefix=prefix),
+        ConstantPlacement(prefix=prefix),
         parts,
         state_args=state_args_of(graph, node),
         prefix=f"OP{node.index}_{name.upper()}_",

@@ -15,7 +15,7 @@ from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.read import read_file
 from emitc.ir import Graph, GraphStep
 from emitc.lower import lower
-from emitc.lower.layers import ConstantPlaces, lower_nodes
+from emitc.lower.layers import ConstantPlacement, lower_nodes
 from emitc.lower.subgraphs import lower_subgraphs
 from emitc.options import Options
 from emitc.passes import CUT, LATE_PASSES, run_passes
@@ -75,8 +75,8 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
     ) -> Arenas:
         found = whole.within(limits)
         # Most limits of scratch lead to the kernels of limits before.
-        for *asked, arenas in known:
-            if asked == [budget, accept_first_fit] and arenas.partition.lowers_as(found):
+        for *request, arenas in known:
+            if request == [budget, accept_first_fit] and arenas.partition.lowers_as(found):
                 return replace(arenas, partition=found)
         arena_options = ArenaOptions(budget, without, regions, accept_first_fit)
         known.append((budget, accept_first_fit, arenas_of(found, lower_nodes(found), arena_options)))
@@ -88,9 +88,9 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
     if options.expect_partition is not None:
         text = read_file(options.expect_partition).decode("utf-8", "replace")
         require_expected(arenas.partition.to_json(), text, options.expect_partition.name)
-    places = ConstantPlaces(regions.weights if regions else "", regions.staged if regions else "", prefix)
+    placement = ConstantPlacement(regions.weights if regions else "", regions.staged if regions else "", prefix)
     # The candidates keep the tables of every variant alive.
-    return replace(arenas.partition, choices={}), lower(arenas, name, origin, places, parts)
+    return replace(arenas.partition, choices={}), lower(arenas, name, origin, placement, parts)
 
 
 def require_budget(program: Program, budget: int | str | None, io: str) -> None:

@@ -233,7 +233,7 @@ def constant_bytes(nodes: Sequence[LoweredNode]) -> int:
 
 def in_arena(graph: Graph, name: str) -> bool:
     """Whether a tensor's bytes lie in the arena: not those of constants and state variables, nor of what aliases them,
-    nor inputs that are pulled row by row.
+    nor inputs that are read row by row.
     """
     root = graph.root(name)
     return not root.is_constant and not root.is_state and root.name not in graph.streamed_inputs

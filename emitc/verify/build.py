@@ -72,7 +72,7 @@ class Interface:
     """What the caller must know of a package: its C name, its memory, and dtype and shape of inputs and outputs.
 
     regions: where the package has an arena in each of several, their names and the bytes of the arenas; arena_bytes is the sum.
-    pulled: the only input is asked for row by row.
+    reads_rows: the model reads its only input row by row.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Interface:
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
     state_bytes: int = 0
     regions: tuple[tuple[str, int], ...] = ()
-    pulled: bool = False
+    reads_rows: bool = False
 
     @property
     def arenas(self) -> tuple[tuple[str, int], ...]:
@@ -199,15 +199,15 @@ def _declarations(interface: Interface) -> str:
     taken = f"const {name}_arenas_t *arenas" if interface.regions else "void *arena, size_t arena_bytes"
     lines = [
         *([f"typedef struct {{ {given}}} {name}_arenas_t;"] if interface.regions else []),
-        f"typedef struct {{ {arenas}void *state; {_READER if interface.pulled else ''}uint32_t ready; }} {name}_t;",
+        f"typedef struct {{ {arenas}void *state; {_READER if interface.reads_rows else ''}uint32_t ready; }} {name}_t;",
         f"int {name}_init({name}_t *self, {taken}, void *state, size_t state_bytes);",
         f"int {name}_run({name}_t *self);",
         f"int {name}_reset({name}_t *self);",
     ]
-    if interface.pulled:
+    if interface.reads_rows:
         lines.append(f"int {name}_set_reader({name}_t *self, int (*read)({_READ}), void *context);")
     for side, const, ports in (("input", "", interface.inputs), ("output", "const ", interface.outputs)):
-        for i, (dtype, _) in enumerate(() if side == "input" and interface.pulled else ports):
+        for i, (dtype, _) in enumerate(() if side == "input" and interface.reads_rows else ports):
             lines.append(f"{const}{c_types.get(dtype, f'{dtype}_t')} *{name}_{side}_{i}({const}{name}_t *self);")
     return "\n".join(lines)
 
@@ -293,7 +293,7 @@ class HostModel:
                 setattr(memory[0], region.lower(), address)
                 setattr(memory[0], f"{region.lower()}_bytes", size)
         self._call("init", *memory, state, interface.state_bytes)
-        if interface.pulled:
+        if interface.reads_rows:
             self._pulled, self.rows_asked = b"", 0
             self._reader = self._ffi.callback(f"int({_READ})", self._give_row, error=-1)
             self._call("set_reader", self._reader, self._ffi.NULL)
@@ -366,7 +366,7 @@ class HostModel:
         self._lib.host_set_hook(self._callback)
 
     def write_inputs(self, inputs: Sequence[Array]) -> None:
-        """Writes the inputs into the arena; has one ready whose rows are pulled.
+        """Writes the inputs into the arena; has one ready whose rows the model reads one by one.
 
         Raises ValueError for a shape that does not fit.
         """
@@ -374,7 +374,7 @@ class HostModel:
             data = np.array(value, dtype=dtype, order="C")
             if data.shape != shape:
                 raise ValueError(f"input {i} has shape {data.shape}, {shape} is expected")
-            if self.interface.pulled:
+            if self.interface.reads_rows:
                 self._pulled = data.tobytes()
                 continue
             self._ffi.memmove(self._function(f"input_{i}")(self._self), data.tobytes(), data.nbytes)

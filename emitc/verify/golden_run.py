@@ -214,6 +214,6 @@ def has_npu_commands(graph: Graph) -> bool:
     return any(isinstance(node.op, NpuCommand) for node in graph.nodes)
 
 
-def is_foreign(graph: Graph) -> bool:
+def has_other_arithmetic(graph: Graph) -> bool:
     """Whether a region runs under another arithmetic than the model's, which the user has allowed."""
     return any(isinstance(node.op, Offloaded) and node.op.foreign for node in graph.nodes)

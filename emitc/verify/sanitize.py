@@ -52,7 +52,7 @@ def driver(package: Path, interface: Interface, resets: Sequence[int] = ()) -> s
         "upper": interface.name.upper(),
         "alignment": max(interface.alignment, 16),
         "inputs": len(interface.inputs),
-        "pulled": interface.pulled,
+        "reads_rows": interface.reads_rows,
         "outputs": len(interface.outputs),
         "resets": list(resets),
         "arenas": [size for _, size in interface.arenas],

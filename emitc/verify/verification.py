@@ -24,7 +24,7 @@ from emitc.ir import Array, Graph
 from emitc.verify.build import HostModel, MemoryFault, build_shared
 from emitc.verify.engines.contract import EngineRefused
 from emitc.verify.engines.run import missing_engines
-from emitc.verify.golden_run import golden_run, has_npu_commands, interface_of, is_foreign, play_back
+from emitc.verify.golden_run import golden_run, has_npu_commands, has_other_arithmetic, interface_of, play_back
 from emitc.verify.layers import PATTERNS, Divergence, LayerProof, filled_bytes, observed_bytes
 from emitc.verify.operator_checks import Group, OperatorCheck, has_operator_checks, quantizes_inexact, rounded_otherwise
 from emitc.verify.proof import COMMANDS_RULE, NPU_RULE, ArenaUse, Proof
@@ -71,7 +71,7 @@ class Verification:
         self.inputs = [inputs for inputs, _ in self.cases]
         self.stateful = bool(compiled.program.states)
         self.resets = (len(given),) if self.stateful and 0 < len(given) < len(self.cases) else ()
-        self.foreign = is_foreign(compiled.partition.graph)
+        self.other_arithmetic = has_other_arithmetic(compiled.partition.graph)
         self.inner = InnerCheck(compiled, self.reference, floats=options.floats)
         self.rule_of = tolerances_of(compiled)
         self.rules = [self.rule_of[name] for name in self.graph.outputs]
@@ -97,7 +97,7 @@ class Verification:
         """The engine's answers, with every tensor where operators decide one by one."""
         options, graph = self.options, self.graph
         self.inner.add(self.inputs)
-        self.grouped = (has_operator_checks(graph) or self.inner.judged or options.floats) and not self.foreign
+        self.grouped = (has_operator_checks(graph) or self.inner.judged or options.floats) and not self.other_arithmetic
         self.golden = golden_run(
             self.compiled, self.reference, self.inputs, preserve=options.layers or self.grouped, resets=self.resets
         )
@@ -106,7 +106,7 @@ class Verification:
             self.grouped = True
             if not options.layers:
                 self.golden = golden_run(self.compiled, self.golden.engine, self.inputs, preserve=True)
-        self.by_layers = self.grouped or self.foreign
+        self.by_layers = self.grouped or self.other_arithmetic
         self.numpy_samples = len(self.cases) if self.by_layers else _NUMPY_SAMPLES
 
     def _run_the_c(self, workdir: Path) -> None:
@@ -165,7 +165,7 @@ class Verification:
             layers.start()
             if _differ(layers.model.invoke(), outputs):
                 self.errors.append("built with the layer hook, the model computes other outputs")
-        if self.options.layers and self.first is None and not self.foreign:
+        if self.options.layers and self.first is None and not self.other_arithmetic:
             count, self.first = layers.first_divergence(self.golden.tensors[done])
             self.checked += count
         if self.by_layers:
@@ -191,7 +191,7 @@ class Verification:
     def _rule(self, groups: Sequence[Group]) -> str:
         if has_npu_commands(self.graph):
             return COMMANDS_RULE
-        if self.foreign:
+        if self.other_arithmetic:
             return NPU_RULE
         # Where only a step could make operators decide and none did, the outputs themselves are as they should be.
         inexact = has_operator_checks(self.graph) or self.inner.judged or self.options.floats

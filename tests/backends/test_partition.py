@@ -80,7 +80,7 @@ def graph() -> Graph:
     return compile_model(DIGITS).graph
 
 
-def divided(backends: Mapping[str, Backend], policy: Policy) -> Partition:
+def partitioned(backends: Mapping[str, Backend], policy: Policy) -> Partition:
     return partition(graph(), {PORTABLE: Portable(TARGET), **backends}, policy)
 
 
@@ -92,7 +92,7 @@ def by_type(found: Partition) -> dict[str, set[str]]:
 
 
 def test_portable_takes_everything() -> None:
-    found = divided({}, Policy())
+    found = partitioned({}, Policy())
     assert {a.backend for a in found.assignments} == {PORTABLE}
     assert [a.index for a in found.assignments] == [n.index for n in graph().nodes]
     assert found.to_json()["fallback_share"] == 0.0
@@ -101,7 +101,7 @@ def test_portable_takes_everything() -> None:
 
 @pytest.mark.usefixtures("library")
 def test_a_named_library_gets_what_it_takes_and_the_rest_says_why() -> None:
-    found = divided({"library": Library(1.0)}, Policy(kernels="library"))
+    found = partitioned({"library": Library(1.0)}, Policy(kernels="library"))
     assert by_type(found)["CONV_2D"] == {"library"}
     assert by_type(found)["SOFTMAX"] == {PORTABLE}
     softmax = next(a for a in found.assignments if a.op_type == "SOFTMAX")
@@ -115,7 +115,7 @@ def test_a_named_library_gets_what_it_takes_and_the_rest_says_why() -> None:
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize(("price", "chosen"), [(1.0, "library"), (1e12, PORTABLE)])
 def test_auto_takes_the_cheaper_one_and_names_the_price_of_the_other(price: float, chosen: str) -> None:
-    found = divided({"library": Library(price)}, Policy(kernels="auto"))
+    found = partitioned({"library": Library(price)}, Policy(kernels="auto"))
     conv = next(a for a in found.assignments if a.op_type == "CONV_2D")
     assert conv.backend == chosen
     (other, reason) = conv.refused[0]
@@ -125,7 +125,7 @@ def test_auto_takes_the_cheaper_one_and_names_the_price_of_the_other(price: floa
 
 def test_an_accelerator_comes_first_and_its_refusals_are_kept() -> None:
     first = graph().nodes[0].index
-    found = divided({"accelerator": Accelerator(frozenset([first]))}, Policy())
+    found = partitioned({"accelerator": Accelerator(frozenset([first]))}, Policy())
     content = found.to_json()
     assert content["partitions"] == [
         {"backend": "accelerator", "index": first, "nodes": [first], "macs": 7, "edge_bytes": 64,
@@ -144,20 +144,20 @@ def test_an_accelerator_comes_first_and_its_refusals_are_kept() -> None:
 def test_an_operator_can_be_kept_on_the_core() -> None:
     indices = frozenset(n.index for n in graph().nodes)
     for keep in ("softmax", str(graph().nodes[-1].index)):
-        found = divided({"accelerator": Accelerator(indices)}, Policy(keep=(keep,)))
+        found = partitioned({"accelerator": Accelerator(indices)}, Policy(keep=(keep,)))
         assert by_type(found)["SOFTMAX"] == {PORTABLE}
         assert by_type(found)["CONV_2D"] == {"accelerator"}
 
 
 def test_keeping_what_is_not_there_is_an_error_that_names_what_is() -> None:
     with pytest.raises(EmitcError, match="no operator is GRU") as caught:
-        divided({}, Policy(keep=("GRU",)))
+        partitioned({}, Policy(keep=("GRU",)))
     assert "CONV_2D" in caught.value.why
 
 
 def test_fallback_fail_refuses_and_names_the_first_operator() -> None:
     with pytest.raises(CannotCompile, match="accelerator does not take") as caught:
-        divided({"accelerator": Accelerator(frozenset())}, Policy(fallback="fail"))
+        partitioned({"accelerator": Accelerator(frozenset())}, Policy(fallback="fail"))
     assert caught.value.why == "too small"
     assert f"op {graph().nodes[0].index}" in str(caught.value.where)
 

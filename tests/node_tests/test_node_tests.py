@@ -227,7 +227,7 @@ def test_a_known_contradiction_is_disputed(known: dict[str, Case], monkeypatch: 
     ],
 )
 def test_values_keep_their_bits_at_the_interface(value: np.ndarray, dtype: str, numbers: object) -> None:  # type: ignore[type-arg]
-    found = node_tests.held(value)
+    found = node_tests.as_stored(value)
     assert (found.dtype, found.tolist()) == (dtype, numbers)
 
 

@@ -234,7 +234,7 @@ def layers() -> tuple[Columns, Rows]:
     found = {(row["model"], row["board"]): row["layers"] for row in _rows("results_layers.json")}
     rows: Rows = []
     for net in dict.fromkeys(net for net, _ in found):
-        alike: dict[tuple[str, ...], list[int]] = {}
+        same_cells: dict[tuple[str, ...], list[int]] = {}
         for four, vector in zip(found[net, "qemu_m4"], found[net, "qemu_m55"], strict=True):
             assert four["index"] == vector["index"]
             cells = (four["op"], _number(four["macs"] or None))
@@ -243,8 +243,8 @@ def layers() -> tuple[Columns, Rows]:
                     f"{layer['instructions'] / layer['macs']:.2f}" if layer["macs"] else _number(layer["instructions"])
                 )
                 cells = (*cells, layer["variant"], per)
-            alike.setdefault(cells, []).append(four["index"])
-        rows += [(net, ", ".join(map(str, indices)), *cells) for cells, indices in alike.items()]
+            same_cells.setdefault(cells, []).append(four["index"])
+        rows += [(net, ", ".join(map(str, indices)), *cells) for cells, indices in same_cells.items()]
     return (
         "net",
         "layers",

@@ -66,10 +66,10 @@ def window(net: Net, image: Shape, *, pooled: bool = False, ceil: bool = False, 
             raise Unfit
         if auto != "VALID" and (any(before + after) or net.rng.random() < 0.3):
             attributes["pads"] = (*before, *after)
-        room = [size + a + b - s for size, a, b, s in zip(image, before, after, spread, strict=True)]
-        sizes = tuple(r // s + 1 for r, s in zip(room, strides, strict=True))
+        span = [size + a + b - s for size, a, b, s in zip(image, before, after, spread, strict=True)]
+        sizes = tuple(r // s + 1 for r, s in zip(span, strides, strict=True))
         if ceil:
-            sizes = tuple(_ceiled(r, s, size + a) for r, s, size, a in zip(room, strides, image, before, strict=True))
+            sizes = tuple(_ceiled(r, s, size + a) for r, s, size, a in zip(span, strides, image, before, strict=True))
     attributes["auto_pad"] = auto or None
     attributes["strides"] = strides if max(strides) > 1 or net.rng.random() < 0.5 else None
     if dilated:
@@ -77,9 +77,9 @@ def window(net: Net, image: Shape, *, pooled: bool = False, ceil: bool = False, 
     return Window(kernel, sizes, attributes)
 
 
-def _ceiled(room: int, stride: int, start: int) -> int:
+def _ceiled(span: int, stride: int, start: int) -> int:
     """Windows where the last one may lie partly outside, but does not begin behind the image."""
-    count = -(-room // stride) + 1
+    count = -(-span // stride) + 1
     return count - 1 if (count - 1) * stride >= start else count
 
 

@@ -123,7 +123,7 @@ def branches(d: Draft, x: Value) -> Sequence[Value]:
         return moved_or_not(d, x)
     if d.depth > 1 or not x.shape or x.elements > 500:
         raise Unfit
-    asked = condition(d, x)
+    is_true = condition(d, x)
     graphs: list[Description] = []
     for which in ("then", "else"):
         inner, given, last = body(d, x, f"{which}{len(d.values)}", _grow)
@@ -131,7 +131,7 @@ def branches(d: Draft, x: Value) -> Sequence[Value]:
             raise Unfit
         graphs.append(inner.description([given.name if d.chance(0.05) else last.name]))
     y = d.computed(x.dtype, x.shape, (x.scales, x.zero_points))
-    d.node("IF", (asked, x), (y,), then_subgraph_index=graphs[0], else_subgraph_index=graphs[1])
+    d.node("IF", (is_true, x), (y,), then_subgraph_index=graphs[0], else_subgraph_index=graphs[1])
     return [y]
 
 
@@ -139,7 +139,7 @@ def moved_or_not(d: Draft, x: Value) -> Sequence[Value]:
     """x as it is, or turned round, of a type that nothing adds."""
     if d.depth > 1 or not 1 <= len(x.shape) <= 4:
         raise Unfit
-    asked = condition(d, x)
+    is_true = condition(d, x)
     graphs = []
     for which in ("then", "else"):
         inner = Draft(d.rng, d.dtype, 500, f"{d.prefix}{which}{len(d.values)}_", d.depth + 1, d.engine)
@@ -148,7 +148,7 @@ def moved_or_not(d: Draft, x: Value) -> Sequence[Value]:
         y = inner.moved("REVERSE_V2", (given, inner.integers([0])), x.shape) if which == "then" else given
         graphs.append(inner.description([y.name]))
     y = d.computed(x.dtype, x.shape)
-    d.node("IF", (asked, x), (y,), then_subgraph_index=graphs[0], else_subgraph_index=graphs[1])
+    d.node("IF", (is_true, x), (y,), then_subgraph_index=graphs[0], else_subgraph_index=graphs[1])
     return [y]
 
 
@@ -171,17 +171,17 @@ def loop(d: Draft, x: Value) -> Sequence[Value]:
         "ADD", (count, inner.constant(np.array([1], np.int32))), (1,), "int32", fused_activation_function="NONE"
     )
     inner.inputs.insert(0, count.name)
-    asked = Draft(d.rng, d.dtype, prefix=f"{d.prefix}while{len(d.values)}_")
-    a = asked.add(Value(asked.name(), "int32", (1,)))
-    b = asked.add(Value(asked.name(), x.dtype, x.shape, None, x.scales, x.zero_points))
-    asked.inputs += [a.name, b.name]
-    times = asked.constant(np.array([d.between(0, 4)], np.int32))
-    less = asked.unary("LESS", (a, times), (1,), "bool")
+    test_graph = Draft(d.rng, d.dtype, prefix=f"{d.prefix}while{len(d.values)}_")
+    a = test_graph.add(Value(test_graph.name(), "int32", (1,)))
+    b = test_graph.add(Value(test_graph.name(), x.dtype, x.shape, None, x.scales, x.zero_points))
+    test_graph.inputs += [a.name, b.name]
+    times = test_graph.constant(np.array([d.between(0, 4)], np.int32))
+    less = test_graph.unary("LESS", (a, times), (1,), "bool")
     start = d.constant(np.array([0], np.int32))
     if d.chance(0.4):
         start = d.given("int32", (1,), (-2, 5))
         d.pool.pop()
     ends = d.computed("int32", (1,)), d.computed(x.dtype, x.shape, (x.scales, x.zero_points))
-    d.node("WHILE", (start, x), ends, cond_subgraph_index=asked.description([less.name]),
+    d.node("WHILE", (start, x), ends, cond_subgraph_index=test_graph.description([less.name]),
            body_subgraph_index=inner.description([more.name, last.name]))  # fmt: skip
     return [ends[1], ends[0]]

@@ -42,12 +42,12 @@ def computed_weights(d: Draft, x: Value, shape: Sequence[int]) -> Value:
     """Weights that an operator computes, or that are an input."""
     dtype = "float32" if x.dtype == "float32" else "int8"
     quantization: Quantization = PLAIN if dtype == "float32" else ((d.power(-3, -1),), (0,))
-    alike = [v for v in d.pool if v.dtype == dtype and v.elements == math.prod(shape) and not v.constant]
-    if not alike:
+    candidates = [v for v in d.pool if v.dtype == dtype and v.elements == math.prod(shape) and not v.constant]
+    if not candidates:
         value = d.add(Value(d.name(), dtype, tuple(shape), None, *quantization))
         d.inputs.append(value.name)
         return value
-    found = d.pick(alike)
+    found = d.pick(candidates)
     found = found if found.shape == tuple(shape) else d.reshaped(found, shape)
     if dtype == "float32" or found.zero_points == (0,):
         return found

@@ -67,15 +67,15 @@ def concatenation(d: Draft, x: Value) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     parts = [x]
     for _ in range(d.between(1, 3)):
-        alike = [
+        candidates = [
             v
             for v in d.pool
             if v.dtype == x.dtype and len(v.shape) == len(x.shape)
             and v.shape[:axis] + v.shape[axis + 1 :] == x.shape[:axis] + x.shape[axis + 1 :]
             and (v.scales, v.zero_points) == (x.scales, x.zero_points)
         ]  # fmt: skip
-        if alike and d.chance(0.8):
-            parts.append(d.pick(alike))
+        if candidates and d.chance(0.8):
+            parts.append(d.pick(candidates))
         else:
             shape = list(x.shape)
             shape[axis] = d.between(1, 5)
@@ -127,10 +127,10 @@ def pack(d: Draft, x: Value) -> Sequence[Value]:
         raise Unfit
     parts = [x]
     for _ in range(d.between(0, 3)):
-        alike = [v for v in d.pool if v.dtype == x.dtype and v.shape == x.shape
+        candidates = [v for v in d.pool if v.dtype == x.dtype and v.shape == x.shape
                  and (v.scales, v.zero_points) == (x.scales, x.zero_points)]  # fmt: skip
-        constant = not alike or d.chance(0.2)
-        parts.append(d.numbers(x.dtype, x.shape, (x.scales, x.zero_points)) if constant else d.pick(alike))
+        constant = not candidates or d.chance(0.2)
+        parts.append(d.numbers(x.dtype, x.shape, (x.scales, x.zero_points)) if constant else d.pick(candidates))
     axis = d.between(-len(x.shape) - 1, len(x.shape))
     shape = list(x.shape)
     shape.insert(axis if axis >= 0 else axis + len(shape) + 1, len(parts))

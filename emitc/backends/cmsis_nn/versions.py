@@ -163,17 +163,17 @@ def _headers_below(path: Path) -> list[Path]:
     return []
 
 
-def _read_header(path: Path, asked: Path) -> str:
+def _read_header(path: Path, user_path: Path) -> str:
     try:
         if path.stat().st_size > _LARGEST_HEADER:
             what = f"{path.name} is too large to be a header of CMSIS-NN"
             hint = "give the path of an unmodified CMSIS-NN"
-            raise refused(what, asked, f"it has {path.stat().st_size} bytes", hint)
+            raise refused(what, user_path, f"it has {path.stat().st_size} bytes", hint)
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         why = f"{path} cannot be read: {error.strerror or error}"
         hint = "give the path of a complete CMSIS-NN: all files of Include and Source"
-        raise refused(f"CMSIS-NN lacks {path.name}", asked, why, hint) from error
+        raise refused(f"CMSIS-NN lacks {path.name}", user_path, why, hint) from error
 
 
 def revision_of(text: str) -> Revision | None:
@@ -182,7 +182,7 @@ def revision_of(text: str) -> Revision | None:
     return None if match is None else _revision(match.groups())
 
 
-def _identified(functions: Revision, support: Revision, asked: Path) -> Version:
+def _identified(functions: Revision, support: Revision, user_path: Path) -> Version:
     for version in VERSIONS:
         if (version.functions, version.support) == (functions, support):
             return version
@@ -195,7 +195,7 @@ def _identified(functions: Revision, support: Revision, asked: Path) -> Version:
     else:
         why = "it lies between two releases, or is modified: the sizes of its buffers are not known"
     what = f"this version of CMSIS-NN is not known: revisions {shown} of {_HEADERS[0]} and {_HEADERS[2]}"
-    raise refused(what, asked, why, f"use one of the releases {', '.join(RELEASES)}")
+    raise refused(what, user_path, why, f"use one of the releases {', '.join(RELEASES)}")
 
 
 def read_tree(path: Path | str) -> Tree:
@@ -203,25 +203,25 @@ def read_tree(path: Path | str) -> Tree:
 
     Raises EmitcError where there is none or more than one, where a header is missing, and where the version is not known.
     """
-    asked = Path(path)
-    start = asked.parent if (asked / _HEADER).is_file() and asked.name.lower() == "include" else asked
-    found = _headers_below(start) if asked.is_dir() else []
+    user_path = Path(path)
+    start = user_path.parent if (user_path / _HEADER).is_file() and user_path.name.lower() == "include" else user_path
+    found = _headers_below(start) if user_path.is_dir() else []
     if not found:
-        why = "it is a file" if asked.exists() else "the folder does not exist"
-        if asked.is_dir():
+        why = "it is a file" if user_path.exists() else "the folder does not exist"
+        if user_path.is_dir():
             why = f"no folder down to {_DEPTH} levels below it has {_HEADER}"
         hint = "give the folder that has CMSIS-NN's Include and Source"
-        raise refused("there is no CMSIS-NN at this path", asked, why, hint)
+        raise refused("there is no CMSIS-NN at this path", user_path, why, hint)
     if len(found) > 1:
         what, why = f"there are {len(found)} copies of CMSIS-NN at this path", ", ".join(map(str, found[:4]))
-        raise refused(what, asked, why, "give the path of one of them")
+        raise refused(what, user_path, why, "give the path of one of them")
     include = found[0].resolve()
-    texts = [_read_header(include / name, asked) for name in _HEADERS]
+    texts = [_read_header(include / name, user_path) for name in _HEADERS]
     functions, _, support = (revision_of(text) for text in texts)
     if functions is None or support is None:
         why = f"{_HEADERS[0 if functions is None else 2]} has no line $Revision"
         hint = "use an unmodified release of CMSIS-NN"
-        raise refused("the version of this CMSIS-NN cannot be read", asked, why, hint)
-    version = _identified(functions, support, asked)
+        raise refused("the version of this CMSIS-NN cannot be read", user_path, why, hint)
+    version = _identified(functions, support, user_path)
     root = include.parent if include.name.lower() in ("include", "inc", "src") else include
     return Tree(root, include, version, prototypes(texts[0]), structures(texts[1]))

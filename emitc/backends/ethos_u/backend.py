@@ -82,23 +82,23 @@ class EthosU(Driven):
         """Cuts, asks vela, takes back what it leaves over, and asks again."""
         found = {b.node.index: "kept on the core" if b.node.index in keep else self._refusal(b) for b in graph.bound()}
         reasons = {index: why for index, why in found.items() if why}
-        settled: dict[tuple[int, ...], tuple[Cut, vela.Compiled]] = {}
+        compiled: dict[tuple[int, ...], tuple[Cut, vela.Compiled]] = {}
         for _ in range(_ROUNDS):
             eligible = frozenset(node.index for node in graph.nodes) - frozenset(reasons)
             wanted = convex_regions(graph, eligible)
-            settled = {indices: found for indices, found in settled.items() if indices in wanted}
+            compiled = {indices: found for indices, found in compiled.items() if indices in wanted}
             changed = False
             for indices in wanted:
-                if indices in settled:
+                if indices in compiled:
                     continue
                 answer = self._asked(graph, indices, reasons)
                 if answer is None:
                     changed = True
                 else:
-                    settled[indices] = answer
+                    compiled[indices] = answer
             if not changed:
                 break
-        return self._replaced(graph, settled, reasons)
+        return self._replaced(graph, compiled, reasons)
 
     def _refusal(self, bound: BoundNode) -> str:
         if any(tensor is not None and tensor.is_state for tensor in (*bound.inputs, *bound.outputs)):
@@ -154,11 +154,11 @@ class EthosU(Driven):
         return region, answer
 
     def _replaced(
-        self, graph: Graph, settled: Mapping[tuple[int, ...], tuple[Cut, vela.Compiled]], reasons: Mapping[int, str]
+        self, graph: Graph, compiled: Mapping[tuple[int, ...], tuple[Cut, vela.Compiled]], reasons: Mapping[int, str]
     ) -> Offload:
         nodes = list(graph.nodes)
         regions: list[Region] = []
-        for indices, (region, answer) in settled.items():
+        for indices, (region, answer) in compiled.items():
             inside = [node for node in nodes if node.index in indices]
             macs = sum(kernel_of(b).lower(b).macs for b in region.graph.bound())
             layer = self._layer(region, answer, macs)
@@ -167,18 +167,18 @@ class EthosU(Driven):
                 tuple(Edge(name, bases[0], answer.offsets[name]) for name in region.inputs),
                 tuple(Edge(name, bases[1], answer.offsets[name]) for name in region.outputs),
             )
-            foreign = any(n.op.numerics is not Numerics.TFLITE for n in inside)
-            op = Offloaded(region.graph, layer, foreign)
+            other_arithmetic = any(n.op.numerics is not Numerics.TFLITE for n in inside)
+            op = Offloaded(region.graph, layer, other_arithmetic)
             label = f"{len(inside)} operators on {self.accelerator}"
             made = Node(op, "NPU", region.inputs, region.outputs, indices[0], label)
             place = nodes.index(inside[0])
             nodes = [made if i == place else node for i, node in enumerate(nodes) if i == place or node not in inside]
             regions.append(Region(indices[0], indices, macs, region.edge_bytes, answer.cycles, 1, _CACHE_OPERATIONS))
         refusals = tuple(Refusal(index, why) for index, why in sorted(reasons.items()))
-        notes = (f"vela {vela.version()} for {self.accelerator}, {self.configuration.memory}",) if settled else ()
-        if not settled:
+        notes = (f"vela {vela.version()} for {self.accelerator}, {self.configuration.memory}",) if compiled else ()
+        if not compiled:
             return Offload(graph, (), refusals, notes)
-        inner = {t.name for region, _ in settled.values() for t in region.graph.tensors}
+        inner = {t.name for region, _ in compiled.values() for t in region.graph.tensors}
         ordered = in_order(graph, nodes)
         used = {name for node in ordered for name in (*node.inputs, *node.outputs) if name}
         used |= set(graph.inputs) | set(graph.outputs)

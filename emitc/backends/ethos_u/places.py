@@ -35,7 +35,7 @@ class Command:
     writes: tuple[tuple[int, int], ...]
 
 
-def settled(graph: Graph, commands: Mapping[int, Command], wanted: Mapping[str, int]) -> dict[str, int]:
+def preserved_tensors(graph: Graph, commands: Mapping[int, Command], wanted: Mapping[str, int]) -> dict[str, int]:
     """The tensors of `wanted` (by root, their first byte) that keep their value there. commands: by the node's index.
 
     None of them where it would take too long to tell, which no file of vela comes near.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from emitc.backends.contract import Offload, Region
 from emitc.backends.ethos_u.driver import Driven, Edge, Placed
-from emitc.backends.ethos_u.places import Command, settled
+from emitc.backends.ethos_u.places import Command, preserved_tensors
 from emitc.ir import BoundNode, Graph, Node, Tensor
 from emitc.kernels.npu.npu_command import SCRATCH_REGION, NpuCommand, layer, memory_of, pairs, real_inputs, real_outputs
 from emitc.kernels.state.state_variables import ReadVariable
@@ -62,7 +62,7 @@ class Commands(Driven):
     def _sharing(self, graph: Graph, commands: Sequence[BoundNode]) -> None:
         """Finds the tensors that can lie where vela has placed them."""
         memories = [memory_of(bound) for bound in commands]
-        inside = settled(
+        inside = preserved_tensors(
             graph,
             {bound.node.index: _command(graph, bound) for bound in commands},
             _wanted(graph, commands, frozenset(memories)),

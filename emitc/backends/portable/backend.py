@@ -97,11 +97,11 @@ class Portable(Backend):
                 refused.append((variant.name, made))
         if wanted is None:
             return Offer(tuple(candidates), tuple(refused))
-        asked = [replace(each, scratch_bytes=0, slower_than="") for each in candidates if each.variant == wanted]
-        if not asked:
+        requested = [replace(each, scratch_bytes=0, slower_than="") for each in candidates if each.variant == wanted]
+        if not requested:
             raise self._absent(bound, wanted, refused)
         rest = [(each.variant, costs_more(each.cost)) for each in candidates if each.variant != wanted]
-        return Offer(tuple(asked), (*refused, *rest))
+        return Offer(tuple(requested), (*refused, *rest))
 
     def _candidate(self, bound: BoundNode, name: str, make: Callable[[], Layer]) -> Candidate:
         """A kernel that no limit of scratch excludes."""

@@ -28,37 +28,37 @@ def _permuted(shape: Shape, permutation: tuple[int, ...]) -> Shape:
     return tuple(shape[i] for i in permutation)
 
 
-def constant_behind(draft: SourceRewriter, producers: dict[int, RewriterNode], index: int) -> bool:
+def constant_behind(rewriter: SourceRewriter, producers: dict[int, RewriterNode], index: int) -> bool:
     """Whether a tensor is a constant, or one dequantized."""
     producer = producers.get(index)
     if producer is not None and producer.kind == "Dequantize":
         index = producer.inputs[0]
-    return draft.tensors[index].data is not None
+    return rewriter.tensors[index].data is not None
 
 
 class _Layout:
     """The rewriting of one model."""
 
-    def __init__(self, draft: SourceRewriter) -> None:
-        self.draft = draft
-        self.producers = draft.producers()
+    def __init__(self, rewriter: SourceRewriter) -> None:
+        self.rewriter = rewriter
+        self.producers = rewriter.producers()
         self.nodes: list[RewriterNode] = []  # those in the place of the node that is being rewritten
         self.rearranged: dict[tuple[int, Shape, tuple[int, ...]], int] = {}
 
     def move(self, index: int, name: str, shape: Shape, permutation: tuple[int, ...] | None = None) -> int:
         """Adds a Transpose of a tensor, or a Reshape where there is no permutation; returns its output."""
-        tensor = self.draft.tensors[index]
+        tensor = self.rewriter.tensors[index]
         kind = "reshape" if permutation is None else "transpose"
-        output = self.draft.tensor(f"{tensor.name}_{kind}", tensor.dtype, shape, tensor.quantization)
+        output = self.rewriter.tensor(f"{tensor.name}_{kind}", tensor.dtype, shape, tensor.quantization)
         self.moved(index, output, name, permutation)
         return output
 
     def moved(self, source: int, target: int, name: str, permutation: tuple[int, ...] | None = None) -> None:
         """Adds the Transpose or Reshape from one tensor to another."""
-        kind, attributes = ("Reshape", {"shape": self.draft.tensors[target].shape})
+        kind, attributes = ("Reshape", {"shape": self.rewriter.tensors[target].shape})
         if permutation is not None:
             kind, attributes = "Transpose", {"perm": permutation}
-        self.nodes.append(self.draft.node(kind, name, [source], [target], **attributes))
+        self.nodes.append(self.rewriter.node(kind, name, [source], [target], **attributes))
 
     def weights(self, index: int, shape: Shape, permutation: tuple[int, ...], name: str) -> int:
         """Weights under `shape` (of the same rank or one more), permuted; constants at once."""
@@ -68,19 +68,19 @@ class _Layout:
         return self.rearranged[key]
 
     def _weights(self, index: int, shape: Shape, permutation: tuple[int, ...], name: str) -> int:
-        tensor = self.draft.tensors[index]
+        tensor = self.rewriter.tensors[index]
         q = tensor.quantization
         if q is not None and not q.per_tensor and len(shape) > len(tensor.shape) and q.axis >= 2:
             q = replace(q, axis=q.axis + 1)
         if tensor.data is not None:
             data = np.transpose(tensor.array().reshape(shape), permutation)
             q = q if q is None or q.per_tensor else replace(q, axis=permutation.index(q.axis))
-            return self.draft.tensor(f"{tensor.name}_weights", tensor.dtype, data.shape, q, data)
+            return self.rewriter.tensor(f"{tensor.name}_weights", tensor.dtype, data.shape, q, data)
         producer = self.producers.get(index)
-        if producer and producer.kind == "Dequantize" and constant_behind(self.draft, self.producers, index):
+        if producer and producer.kind == "Dequantize" and constant_behind(self.rewriter, self.producers, index):
             inner = self.weights(producer.inputs[0], shape, permutation, name)
-            output = self.draft.tensor(f"{tensor.name}_weights", tensor.dtype, _permuted(shape, permutation))
-            self.nodes.append(self.draft.node("Dequantize", producer.name, [inner], [output]))
+            output = self.rewriter.tensor(f"{tensor.name}_weights", tensor.dtype, _permuted(shape, permutation))
+            self.nodes.append(self.rewriter.node("Dequantize", producer.name, [inner], [output]))
             return output
         if shape != tensor.shape:
             index = self.move(index, name, shape)
@@ -88,13 +88,13 @@ class _Layout:
 
     def spatial(self, node: RewriterNode) -> None:
         """A windowed operator between Transposes."""
-        draft = self.draft
-        x = draft.tensors[node.inputs[0]]
+        rewriter = self.rewriter
+        x = rewriter.tensors[node.inputs[0]]
         rank = len(x.shape)
         if rank not in (3, 4):
             what = f"{node.op_type} with {rank - 2} spatial dimensions is not supported"
             why, hint = "there is code for one and two", "export the model with 1-D or 2-D operators"
-            raise draft.source_node(node).unsupported(what, why, hint, x)
+            raise rewriter.source_node(node).unsupported(what, why, hint, x)
         if rank == 3:
             n, c, length = x.shape
             inside = self.move(self.move(x.index, node.name, (n, length, c), (0, 2, 1)), node.name, (n, 1, length, c))
@@ -112,28 +112,28 @@ class _Layout:
             self.filters(node, x.shape[1], rank)
         self.nodes.append(node)
         for position, index in enumerate(node.outputs):
-            y = draft.tensors[index]
+            y = rewriter.tensors[index]
             if rank == 3:
                 n, c, length = y.shape
-                out = draft.tensor(f"{y.name}_nhwc", y.dtype, (n, 1, length, c), y.quantization)
-                flat = draft.tensor(f"{y.name}_nlc", y.dtype, (n, length, c), y.quantization)
+                out = rewriter.tensor(f"{y.name}_nhwc", y.dtype, (n, 1, length, c), y.quantization)
+                flat = rewriter.tensor(f"{y.name}_nlc", y.dtype, (n, length, c), y.quantization)
                 self.moved(out, flat, node.name)
                 self.moved(flat, index, node.name, (0, 2, 1))
             else:
-                out = draft.tensor(f"{y.name}_nhwc", y.dtype, _permuted(y.shape, _TO_NHWC), y.quantization)
+                out = rewriter.tensor(f"{y.name}_nhwc", y.dtype, _permuted(y.shape, _TO_NHWC), y.quantization)
                 self.moved(out, index, node.name, _TO_NCHW)
             node.outputs[position] = out
 
     def filters(self, node: RewriterNode, channels: int, rank: int) -> None:
         """Filters to OHWI; [1, H, W, O] where each input channel has its own (kind DepthwiseConv)."""
-        w = self.draft.tensors[node.inputs[1]]
+        w = self.rewriter.tensors[node.inputs[1]]
         if len(w.shape) != rank:
             what = f"{node.op_type} has weights of rank {len(w.shape)}"
-            raise self.draft.source_node(node).refusal(what, f"{rank} is expected", tensor=w)
+            raise self.rewriter.source_node(node).refusal(what, f"{rank} is expected", tensor=w)
         shape = w.shape if rank == 4 else (w.shape[0], w.shape[1], 1, w.shape[2])
         group = node.attributes.get("group", 1)
         depthwise = node.kind == "Conv" and group == channels and channels > 1 and w.shape[1] == 1
-        if depthwise and constant_behind(self.draft, self.producers, w.index):
+        if depthwise and constant_behind(self.rewriter, self.producers, w.index):
             node.kind = "DepthwiseConv"
             node.inputs[1] = self.weights(w.index, shape, (1, 2, 3, 0), node.name)
         else:
@@ -141,9 +141,9 @@ class _Layout:
 
     def matrix(self, node: RewriterNode) -> None:
         """A product with a constant matrix becomes a fully connected layer, its matrix turned to [O, I]."""
-        draft = self.draft
-        a, b = (draft.tensors[node.inputs[i]] for i in (0, 1))
-        constant = constant_behind(draft, self.producers, b.index)
+        rewriter = self.rewriter
+        a, b = (rewriter.tensors[node.inputs[i]] for i in (0, 1))
+        constant = constant_behind(rewriter, self.producers, b.index)
         gemm = node.kind == "Gemm"
         plain = not gemm or (node.attributes.get("alpha", 1.0) == 1.0 and node.attributes.get("beta", 1.0) == 1.0)
         if not constant or not plain or len(b.shape) != 2 or len(a.shape) < 2:
@@ -161,13 +161,13 @@ class _Layout:
 
     def bias(self, node: RewriterNode, out: int) -> bool:
         """Makes the third input of a Gemm a vector [O]; False where it is none."""
-        draft = self.draft
-        c = draft.tensors[node.inputs[2]]
+        rewriter = self.rewriter
+        c = rewriter.tensors[node.inputs[2]]
         if c.shape == (out,):
             return True
         producer = self.producers.get(c.index)
         inner = producer.inputs[0] if producer is not None and producer.kind == "Dequantize" else c.index
-        value = draft.tensors[inner]
+        value = rewriter.tensors[inner]
         # A column [out, 1] is added along the other dimension.
         row = value.elements == out and value.shape[-1:] == (out,)
         if value.data is None or not (row or value.elements == 1):
@@ -176,10 +176,10 @@ class _Layout:
         if q is not None and not q.per_tensor:
             q = replace(q, axis=0)
         data = np.broadcast_to(value.array().reshape(-1), (out,))
-        vector = draft.tensor(f"{value.name}_bias", value.dtype, (out,), q, data)
+        vector = rewriter.tensor(f"{value.name}_bias", value.dtype, (out,), q, data)
         if inner != c.index and producer is not None:
-            output = draft.tensor(f"{c.name}_bias", c.dtype, (out,))
-            self.nodes.append(draft.node("Dequantize", producer.name, [vector], [output]))
+            output = rewriter.tensor(f"{c.name}_bias", c.dtype, (out,))
+            self.nodes.append(rewriter.node("Dequantize", producer.name, [vector], [output]))
             vector = output
         node.inputs[2] = vector
         return True
@@ -197,7 +197,7 @@ class _Layout:
 
 def channels_last(model: SourceModel) -> SourceModel:
     """The model with images in NHWC round every windowed operator, filters in OHWI, and matrices in [O, I]."""
-    draft = SourceRewriter(model)
-    layout = _Layout(draft)
-    draft.replace_each(layout.replaced, layout.nodes)
-    return draft.freeze()
+    rewriter = SourceRewriter(model)
+    layout = _Layout(rewriter)
+    rewriter.replace_each(layout.replaced, layout.nodes)
+    return rewriter.freeze()

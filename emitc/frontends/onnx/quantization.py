@@ -82,19 +82,19 @@ INTERNAL_KINDS = frozenset((
 """Kinds that no file has: what the frontend makes of other operators."""
 
 
-def _quantization(draft: SourceRewriter, node: RewriterNode, part: _Part, target: int) -> Quantization | None:
+def _quantization(rewriter: SourceRewriter, node: RewriterNode, part: _Part, target: int) -> Quantization | None:
     """The quantization that an operator states for a tensor; None where it leaves the scale out."""
     scale_at, zero_at = node.input(part.scale), node.input(part.zero_point)
     if scale_at == ABSENT:
         return None
-    source = draft.source_node(node)
-    tensor = draft.tensors[target]
+    source = rewriter.source_node(node)
+    tensor = rewriter.tensors[target]
     if tensor.dtype not in _QUANTIZED:
         what, why = f"{node.op_type} with values of type {tensor.dtype} is not supported", ", ".join(_QUANTIZED)
         raise source.unsupported(what, f"there is code for {why}", "quantize the model to int8", tensor)
-    scale = draft.known(node, scale_at, "scale", _COMPILED)
-    zero = None if zero_at == ABSENT else draft.known(node, zero_at, "zero point", _COMPILED)
-    real = draft.tensors[scale_at]
+    scale = rewriter.known(node, scale_at, "scale", _COMPILED)
+    zero = None if zero_at == ABSENT else rewriter.known(node, zero_at, "zero point", _COMPILED)
+    real = rewriter.tensors[scale_at]
     if real.dtype not in ("float32", "float16"):
         what, why = (
             f"{node.op_type} with a scale of type {real.dtype} is not supported",
@@ -139,12 +139,12 @@ def _require_sound(op_type: str, scales: tuple[float, ...], zeros: tuple[int, ..
 
 
 def _reinterpreted(
-    draft: SourceRewriter, node: RewriterNode, index: int, quantization: Quantization
+    rewriter: SourceRewriter, node: RewriterNode, index: int, quantization: Quantization
 ) -> tuple[int, RewriterNode]:
     """The same numbers under another quantization, as a tensor of its own."""
-    tensor = draft.tensors[index]
-    view = draft.tensor(f"{tensor.name}_as_{node.name}", tensor.dtype, tensor.shape, quantization)
-    return view, draft.node("Reinterpret", node.name, [index], [view])
+    tensor = rewriter.tensors[index]
+    view = rewriter.tensor(f"{tensor.name}_as_{node.name}", tensor.dtype, tensor.shape, quantization)
+    return view, rewriter.node("Reinterpret", node.name, [index], [view])
 
 
 def _rule(node: RewriterNode) -> tuple[str, tuple[_Part, ...], tuple[int, ...]] | None:
@@ -158,40 +158,42 @@ def _rule(node: RewriterNode) -> tuple[str, tuple[_Part, ...], tuple[int, ...]] 
     return "Concat", (_Part(_OUT, 0, 1), *parts), tuple(part.value for part in parts)
 
 
-def _unwrap(draft: SourceRewriter) -> None:
+def _unwrap(rewriter: SourceRewriter) -> None:
     """Each operator with scale inputs becomes the operator on quantized tensors."""
 
     def replacement(node: RewriterNode) -> list[RewriterNode]:
         rule = _rule(node)
-        return [node] if rule is None else _unwrapped(draft, node, *rule)
+        return [node] if rule is None else _unwrapped(rewriter, node, *rule)
 
-    draft.replace_each(replacement)
+    rewriter.replace_each(replacement)
 
 
-def _by_scales(draft: SourceRewriter, node: RewriterNode) -> bool:
+def _by_scales(rewriter: SourceRewriter, node: RewriterNode) -> bool:
     """Leaves scales and zero points where they are, if any is computed and there is code for that; adds zero points of 0."""
     given = [node.input(position) for position in range(8)]
     zeros = (2, 5, 7)
     whole = all(index != ABSENT for position, index in enumerate(given) if position not in zeros)
-    settled = all(draft.tensors[index].data is not None for index in (*given[1:3], *given[4:]) if index != ABSENT)
-    if node.kind not in _BY_SCALES or not whole or settled:
+    all_constant = all(
+        rewriter.tensors[index].data is not None for index in (*given[1:3], *given[4:]) if index != ABSENT
+    )
+    if node.kind not in _BY_SCALES or not whole or all_constant:
         return False
-    dtype = draft.tensors[given[0]].dtype
+    dtype = rewriter.tensors[given[0]].dtype
     if dtype in _QUANTIZED:  # others are refused by the kernel
         for position in zeros:
             if given[position] == ABSENT:
-                given[position] = draft.tensor(f"{node.name}_zero", dtype, (), data=np.zeros((), dtype))
+                given[position] = rewriter.tensor(f"{node.name}_zero", dtype, (), data=np.zeros((), dtype))
     node.inputs = _trimmed(given)
     node.kind = _BY_SCALES[node.kind]
     return True
 
 
-def _require_plain(draft: SourceRewriter, node: RewriterNode) -> None:
+def _require_plain(rewriter: SourceRewriter, node: RewriterNode) -> None:
     """Refuses a QGemm for which there is no integer code."""
     if node.kind != "QGemm":
         return
-    source, hint = draft.source_node(node), "export the model with QLinearMatMul, or in QDQ format"
-    if node.input(3) != ABSENT and draft.tensors[node.input(3)].data is None:
+    source, hint = rewriter.source_node(node), "export the model with QLinearMatMul, or in QDQ format"
+    if node.input(3) != ABSENT and rewriter.tensors[node.input(3)].data is None:
         what = "QGemm with a computed matrix B is not supported"
         raise source.unsupported(what, "there is code for constant weights", hint)
     factor = source.real("alpha", 1.0)
@@ -200,7 +202,7 @@ def _require_plain(draft: SourceRewriter, node: RewriterNode) -> None:
         raise source.unsupported(what, "there is code for factors above 0", "multiply the matrix B by it")
 
 
-def _with_factor(draft: SourceRewriter, node: RewriterNode, quantization: Quantization) -> Quantization:
+def _with_factor(rewriter: SourceRewriter, node: RewriterNode, quantization: Quantization) -> Quantization:
     """The quantization of a QGemm's matrix A with the factor alpha in its scale, which ONNX Runtime multiplies first.
 
     Raises CannotCompile where the product is no float32 above 0.
@@ -213,45 +215,47 @@ def _with_factor(draft: SourceRewriter, node: RewriterNode, quantization: Quanti
         scales = tuple(float(np.float32(factor) * np.float32(scale)) for scale in quantization.scales)
     if not all(0 < scale < np.inf for scale in scales):
         what, why = f"QGemm with the factor alpha {factor:g} is not supported", f"{scales[0]:g}"
-        source = draft.source_node(node)
+        source = rewriter.source_node(node)
         raise source.unsupported(what, f"with it the scale of the matrix A is {why}", "quantize the model again")
     return replace(quantization, scales=scales)
 
 
 def _unwrapped(
-    draft: SourceRewriter, node: RewriterNode, kind: str, parts: tuple[_Part, ...], operands: tuple[int, ...]
+    rewriter: SourceRewriter, node: RewriterNode, kind: str, parts: tuple[_Part, ...], operands: tuple[int, ...]
 ) -> list[RewriterNode]:
     """The operator without its scale inputs, among the Reinterprets that it needs."""
-    if _by_scales(draft, node):
+    if _by_scales(rewriter, node):
         return [node]
     if is_real_product(node):
-        return real_product(draft, node)
-    _require_plain(draft, node)
+        return real_product(rewriter, node)
+    _require_plain(rewriter, node)
     found: list[tuple[_Part, int, Quantization]] = []
     for part in parts:
         at = (node.outputs or [ABSENT])[0] if part.value == _OUT else node.input(part.value)
-        quantization = None if at == ABSENT else _quantization(draft, node, part, at)
+        quantization = None if at == ABSENT else _quantization(rewriter, node, part, at)
         if at == ABSENT or (quantization is None and node.kind == "QLinearConcat"):
             missing = "output" if part.value == _OUT else "input"
             why = "a value or scale that it cannot do without is left out"
-            raise draft.source_node(node).refusal(f"{node.op_type} misses an {missing}", why)
+            raise rewriter.source_node(node).refusal(f"{node.op_type} misses an {missing}", why)
         if quantization is not None:
             found.append((part, at, quantization))
     early: list[RewriterNode] = []
     late: list[RewriterNode] = []
     for part, at, quantization in found:
-        stated = draft.tensors[at].quantization
-        if part.value == 0 and (scaled := _with_factor(draft, node, quantization)) != quantization:
-            node.inputs[0], reinterpret = _reinterpreted(draft, node, at, scaled)
+        stated = rewriter.tensors[at].quantization
+        if part.value == 0 and (scaled := _with_factor(rewriter, node, quantization)) != quantization:
+            node.inputs[0], reinterpret = _reinterpreted(rewriter, node, at, scaled)
             early.append(reinterpret)
         elif stated is None or stated == quantization:
-            draft.set(at, quantization=quantization)
+            rewriter.set(at, quantization=quantization)
         elif part.value == _OUT:
-            raw = draft.tensor(f"{node.name}_out", draft.tensors[at].dtype, draft.tensors[at].shape, quantization)
+            raw = rewriter.tensor(
+                f"{node.name}_out", rewriter.tensors[at].dtype, rewriter.tensors[at].shape, quantization
+            )
             node.outputs[0] = raw
-            late.append(draft.node("Reinterpret", node.name, [raw], [at]))
+            late.append(rewriter.node("Reinterpret", node.name, [raw], [at]))
         else:
-            node.inputs[part.value], reinterpret = _reinterpreted(draft, node, at, quantization)
+            node.inputs[part.value], reinterpret = _reinterpreted(rewriter, node, at, quantization)
             early.append(reinterpret)
     node.inputs = _trimmed([node.input(p) for p in operands])
     node.kind = kind
@@ -264,52 +268,52 @@ def _trimmed(inputs: list[int]) -> list[int]:
     return inputs
 
 
-def _join(draft: SourceRewriter, node: RewriterNode) -> None:
+def _join(rewriter: SourceRewriter, node: RewriterNode) -> None:
     """Values that are put side by side mean the same, where nothing says otherwise."""
-    tensors = [draft.tensors[index] for index in (*node.inputs, *node.outputs) if index != ABSENT]
+    tensors = [rewriter.tensors[index] for index in (*node.inputs, *node.outputs) if index != ABSENT]
     known = {tensor.quantization for tensor in tensors} - {None}
     if len(known) == 1 and len({tensor.dtype for tensor in tensors}) == 1 and tensors[0].dtype in _QUANTIZED:
         (quantization,) = known
         if quantization is not None and quantization.per_tensor:
             for tensor in tensors:
-                draft.set(tensor.index, quantization=quantization)
+                rewriter.set(tensor.index, quantization=quantization)
 
 
 def _moves(node: RewriterNode) -> bool:
     return node.kind in MOVES and node.input(0) != ABSENT
 
 
-def _hand_on(draft: SourceRewriter) -> None:
+def _hand_on(rewriter: SourceRewriter) -> None:
     """Values that are only moved keep what they mean, forwards and then backwards."""
-    for node in (*draft.nodes, *draft.nodes[::-1]):
+    for node in (*rewriter.nodes, *rewriter.nodes[::-1]):
         if node.kind == "Concat":
-            _join(draft, node)
+            _join(rewriter, node)
         for output in node.outputs if _moves(node) else ():
-            a, b = draft.tensors[node.inputs[0]], draft.tensors[output]
+            a, b = rewriter.tensors[node.inputs[0]], rewriter.tensors[output]
             if a.dtype != b.dtype or a.dtype not in _QUANTIZED:
                 continue
             if b.quantization is None and a.quantization is not None and a.quantization.per_tensor:
-                draft.set(output, quantization=a.quantization)
+                rewriter.set(output, quantization=a.quantization)
             elif a.quantization is None and b.quantization is not None and b.quantization.per_tensor:
-                draft.set(node.inputs[0], quantization=b.quantization)
+                rewriter.set(node.inputs[0], quantization=b.quantization)
     nodes_after: list[RewriterNode] = []
-    for node in draft.nodes:
+    for node in rewriter.nodes:
         nodes_after.append(node)
         for position, output in enumerate(node.outputs if _moves(node) else ()):
-            source, target = draft.tensors[node.inputs[0]], draft.tensors[output]
+            source, target = rewriter.tensors[node.inputs[0]], rewriter.tensors[output]
             if None not in (source.quantization, target.quantization) and source.quantization != target.quantization:
-                raw = draft.tensor(f"{target.name}_moved", target.dtype, target.shape, source.quantization)
+                raw = rewriter.tensor(f"{target.name}_moved", target.dtype, target.shape, source.quantization)
                 node.outputs[position] = raw
-                nodes_after.append(draft.node("Reinterpret", node.name, [raw], [output]))
-    draft.nodes = nodes_after
+                nodes_after.append(rewriter.node("Reinterpret", node.name, [raw], [output]))
+    rewriter.nodes = nodes_after
 
 
-def _remember_unsigned(draft: SourceRewriter) -> None:
+def _remember_unsigned(rewriter: SourceRewriter) -> None:
     """These round the number with its zero point inside, which differs between uint8 and int8."""
-    for node in draft.nodes:
+    for node in rewriter.nodes:
         if (
             node.op_type in ("QLinearAdd", "QLinearMul", "QLinearAveragePool")
-            and draft.tensors[node.outputs[0]].dtype == "uint8"
+            and rewriter.tensors[node.outputs[0]].dtype == "uint8"
         ):
             node.attributes["unsigned"] = 1
 
@@ -328,18 +332,18 @@ def _real(tensor: SourceTensor | None) -> Array | None:
     return np.asarray((tensor.array().astype(np.int64) - zero).astype(np.float32) * scale)
 
 
-def _fold_constants(draft: SourceRewriter) -> None:
+def _fold_constants(rewriter: SourceRewriter) -> None:
     """A QuantizeLinear of a constant, also of one that was dequantized, becomes a quantized constant."""
     dequantized: dict[int, SourceTensor] = {}
     nodes: list[RewriterNode] = []
-    for node in draft.nodes:
-        source = draft.tensors[node.inputs[0]] if node.inputs and node.inputs[0] != ABSENT else None
+    for node in rewriter.nodes:
+        source = rewriter.tensors[node.inputs[0]] if node.inputs and node.inputs[0] != ABSENT else None
         if node.kind == "Dequantize" and source is not None and source.data is not None and source.quantization:
             dequantized[node.outputs[0]] = source
         value = None
         if node.kind == "Quantize" and source is not None and node.blocker is None:
             value = source.array() if source.data is not None else _real(dequantized.get(source.index))
-        target = draft.tensors[node.outputs[0]] if node.outputs else None
+        target = rewriter.tensors[node.outputs[0]] if node.outputs else None
         if value is None or target is None or target.quantization is None or value.dtype != np.float32:
             nodes.append(node)
             continue
@@ -348,20 +352,20 @@ def _fold_constants(draft: SourceRewriter) -> None:
         with np.errstate(all="ignore"):
             whole = np.nan_to_num(np.rint(value.astype(np.float32) / scale).astype(np.float64), posinf=1e9, neginf=-1e9)
         data = np.clip(whole + zero, info.min, info.max).astype(target.dtype)
-        draft.budget.spend(data.nbytes, draft.source_node(node).where())
-        draft.set(target.index, data=data.tobytes())
-    draft.nodes = nodes
+        rewriter.budget.spend(data.nbytes, rewriter.source_node(node).where())
+        rewriter.set(target.index, data=data.tobytes())
+    rewriter.nodes = nodes
 
 
 _STEPS: tuple[Callable[[SourceRewriter], None], ...] = (
     codes, _unwrap, _fold_constants, _hand_on, _remember_unsigned,
-    lambda draft: SignRewriter(draft, _UNSIGNED_ONLY).rewrite(),
+    lambda rewriter: SignRewriter(rewriter, _UNSIGNED_ONLY).rewrite(),
 )  # fmt: skip
 
 
 def quantization_on_tensors(model: SourceModel) -> SourceModel:
     """The model with constant scales on their tensors. An operator whose scales are wrong, or without code, is blocked."""
-    draft = SourceRewriter(model)
+    rewriter = SourceRewriter(model)
     for step in _STEPS:
-        step(draft)
-    return draft.freeze()
+        step(rewriter)
+    return rewriter.freeze()

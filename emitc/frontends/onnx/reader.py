@@ -41,7 +41,7 @@ from emitc.frontends.onnx.file import (
 )
 from emitc.frontends.onnx.functions import inlined
 from emitc.frontends.onnx.numbers import WEIGHTED, require_weights
-from emitc.frontends.onnx.storage_types import HELD, held_bytes
+from emitc.frontends.onnx.storage_types import STORAGE, stored_bytes
 from emitc.frontends.onnx.subgraphs import CONTROL_FLOW, Inside, Operator
 from emitc.frontends.onnx.topological_order import sort_nodes
 from emitc.frontends.onnx.types import INFERRED_AS, SHAPE_OF_INPUT, correct_pool, shape_value
@@ -128,8 +128,8 @@ class Reader:
         array = self.constant_array(proto, shape, where)
         if array.shape != shape:
             raise faulty("a constant has other data than its shape", where, f"{array.shape} for {shape}")
-        array = held_bytes(array, dtype)
-        if array.dtype.name != HELD.get(dtype, dtype):  # text, or numbers that numpy does not have under this name
+        array = stored_bytes(array, dtype)
+        if array.dtype.name != STORAGE.get(dtype, dtype):  # text, or numbers that numpy does not have under this name
             what = f"constants of type {dtype} are not supported"
             raise CannotCompile(what, where, "numpy has no such numbers", "remove the operator")
         kind = onnx.helper.make_tensor_type_proto(proto.data_type, shape)

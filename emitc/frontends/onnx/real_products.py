@@ -21,24 +21,24 @@ def is_real_product(node: RewriterNode) -> bool:
     return node.kind == "QGemm" and node.input(_Y_SCALE) == ABSENT
 
 
-def real_product(draft: SourceRewriter, node: RewriterNode) -> list[RewriterNode]:
+def real_product(rewriter: SourceRewriter, node: RewriterNode) -> list[RewriterNode]:
     """The operators in its place. Raises CannotCompile for a computed scale."""
     why, hint = "the factor of a float32 output is computed while compiling", "export the model with constant scales"
-    a_scale, b_scale = (draft.known(node, node.input(at), "scale", why, hint) for at in (_A_SCALE, _B_SCALE))
-    alpha = draft.source_node(node).real("alpha", 1.0)
+    a_scale, b_scale = (rewriter.known(node, node.input(at), "scale", why, hint) for at in (_A_SCALE, _B_SCALE))
+    alpha = rewriter.source_node(node).real("alpha", 1.0)
     with np.errstate(all="ignore"):
         factor = np.asarray(np.float32(alpha) * a_scale.astype(np.float32).reshape(()) * b_scale.astype(np.float32))
     nodes: list[RewriterNode] = []
     matrices = [
-        _turned(draft, node, node.input(position), nodes) if node.attributes.get(turn) else node.input(position)
+        _turned(rewriter, node, node.input(position), nodes) if node.attributes.get(turn) else node.input(position)
         for position, turn in ((_A, "transA"), (_B, "transB"))
     ]
     (output,) = node.outputs
-    y = draft.tensors[output]
+    y = rewriter.tensors[output]
 
     def step(kind: str, inputs: list[int], dtype: str, **attributes: int) -> int:
-        made = output if kind == "Mul" else draft.tensor(f"{y.name}_{kind.lower()}", dtype, y.shape)
-        nodes.append(draft.node(kind, node.name, inputs, [made], **attributes))
+        made = output if kind == "Mul" else rewriter.tensor(f"{y.name}_{kind.lower()}", dtype, y.shape)
+        nodes.append(rewriter.node(kind, node.name, inputs, [made], **attributes))
         return made
 
     zeros = [node.input(position) for position in (_A_ZERO, _B_ZERO)]
@@ -49,16 +49,16 @@ def real_product(draft: SourceRewriter, node: RewriterNode) -> list[RewriterNode
     if node.input(_C) != ABSENT:
         sums = step("Add", [sums, node.input(_C)], "int32")
     reals = step("Cast", [sums], "float32", to=_FLOAT)
-    step("Mul", [reals, draft.tensor(f"{y.name}_factor", "float32", factor.shape, data=factor)], "float32")
+    step("Mul", [reals, rewriter.tensor(f"{y.name}_factor", "float32", factor.shape, data=factor)], "float32")
     return nodes
 
 
-def _turned(draft: SourceRewriter, node: RewriterNode, index: int, nodes: list[RewriterNode]) -> int:
+def _turned(rewriter: SourceRewriter, node: RewriterNode, index: int, nodes: list[RewriterNode]) -> int:
     """A transposed matrix: a constant, or what a Transpose gives."""
-    tensor: SourceTensor = draft.tensors[index]
+    tensor: SourceTensor = rewriter.tensors[index]
     shape = tensor.shape[::-1]
     if tensor.data is not None:
-        return draft.tensor(tensor.name, tensor.dtype, shape, data=np.ascontiguousarray(tensor.array().T))
-    turned = draft.tensor(f"{tensor.name}_turned", tensor.dtype, shape)
-    nodes.append(draft.node("Transpose", node.name, [index], [turned], perm=(1, 0)))
+        return rewriter.tensor(tensor.name, tensor.dtype, shape, data=np.ascontiguousarray(tensor.array().T))
+    turned = rewriter.tensor(f"{tensor.name}_turned", tensor.dtype, shape)
+    nodes.append(rewriter.node("Transpose", node.name, [index], [turned], perm=(1, 0)))
     return turned

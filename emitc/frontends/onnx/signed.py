@@ -11,10 +11,10 @@ from emitc.ir import Array
 class SignRewriter:
     """Quantized uint8 tensors become int8, 128 lower; at the interface and at operators that see numbers they are kept."""
 
-    def __init__(self, draft: SourceRewriter, unsigned_only: Collection[str]) -> None:
+    def __init__(self, rewriter: SourceRewriter, unsigned_only: Collection[str]) -> None:
         """unsigned_only: kinds of operators that see numbers, whatever their other tensors are."""
-        self.draft, self.unsigned_only = draft, unsigned_only
-        self.unsigned = {t.index: t for t in draft.tensors if t.dtype == "uint8" and t.quantization is not None}
+        self.rewriter, self.unsigned_only = rewriter, unsigned_only
+        self.unsigned = {t.index: t for t in rewriter.tensors if t.dtype == "uint8" and t.quantization is not None}
         self.nodes: list[RewriterNode] = []
         self.outside: dict[int, int] = {}
         """By the index of an int8 tensor, the uint8 tensor of the same values."""
@@ -22,41 +22,45 @@ class SignRewriter:
     def rewrite(self) -> None:
         """Rewrites every tensor and node of the model."""
         for tensor in self.unsigned.values():
-            self.draft.tensors[tensor.index] = tensor.as_int8()
+            self.rewriter.tensors[tensor.index] = tensor.as_int8()
         self._inputs()
         given = set(self.outside)
-        for node in self.draft.nodes:
+        for node in self.rewriter.nodes:
             self.nodes += self._around(node, given)
         self._outputs()
-        self.draft.nodes = self.nodes
+        self.rewriter.nodes = self.nodes
 
     def _raw(self, index: int, name: str = "", data: Array | None = None) -> int:
         """A new uint8 tensor in the place of an int8 one. name: "" for the same."""
         tensor = self.unsigned[index]
-        return self.draft.tensor(name or tensor.name, "uint8", tensor.shape, tensor.quantization, data)
+        return self.rewriter.tensor(name or tensor.name, "uint8", tensor.shape, tensor.quantization, data)
 
     def _inputs(self) -> None:
         """The interface keeps its types and names."""
-        for position, index in enumerate(self.draft.inputs):
+        for position, index in enumerate(self.rewriter.inputs):
             if index in self.unsigned:
-                self.outside[index] = self.draft.inputs[position] = target = self._at_interface(index)
-                self.nodes.append(self.draft.node("ShiftSign", self.draft.tensors[target].name, [target], [index]))
+                self.outside[index] = self.rewriter.inputs[position] = target = self._at_interface(index)
+                self.nodes.append(
+                    self.rewriter.node("ShiftSign", self.rewriter.tensors[target].name, [target], [index])
+                )
 
     def _outputs(self) -> None:
-        for position, index in enumerate(self.draft.outputs):
+        for position, index in enumerate(self.rewriter.outputs):
             if index not in self.unsigned:
                 continue
             if index not in self.outside:
                 self.outside[index] = target = self._at_interface(index)
-                self.nodes.append(self.draft.node("ShiftSign", self.draft.tensors[target].name, [index], [target]))
-            self.draft.outputs[position] = self.outside[index]
+                self.nodes.append(
+                    self.rewriter.node("ShiftSign", self.rewriter.tensors[target].name, [index], [target])
+                )
+            self.rewriter.outputs[position] = self.outside[index]
 
     def _at_interface(self, index: int) -> int:
         """A uint8 tensor with the tensor's name, which gets another one."""
-        name = self.draft.tensors[index].name
-        self.draft.set(index, name=f"{name}_s8")
+        name = self.rewriter.tensors[index].name
+        self.rewriter.set(index, name=f"{name}_s8")
         found = self._raw(index, name)
-        self.draft.set(found, name=name)
+        self.rewriter.set(found, name=name)
         return found
 
     def _around(self, node: RewriterNode, given: Collection[int]) -> list[RewriterNode]:
@@ -68,7 +72,7 @@ class SignRewriter:
                 if index in self.unsigned and index not in given:
                     raw = self._raw(index)
                     node.outputs[position] = raw
-                    late.append(self.draft.node("ShiftSign", node.name, [raw], [index]))
+                    late.append(self.rewriter.node("ShiftSign", node.name, [raw], [index]))
         return [node, *late]
 
     def _kept(self, node: RewriterNode, index: int) -> int:
@@ -78,11 +82,11 @@ class SignRewriter:
             data = None if tensor.data is None else tensor.array()
             self.outside[index] = self._raw(index, data=data)
             if data is None:
-                self.nodes.append(self.draft.node("ShiftSign", node.name, [index], [self.outside[index]]))
+                self.nodes.append(self.rewriter.node("ShiftSign", node.name, [index], [self.outside[index]]))
         return self.outside[index]
 
     def _sees_numbers(self, node: RewriterNode) -> bool:
         """Whether an operator computes with the numbers: by its kind, or because some of its bytes stand for nothing else."""
         tensors = {index for index in (*node.inputs, *node.outputs) if index != ABSENT}
-        plain = any(self.draft.tensors[index].dtype == "uint8" for index in tensors - self.unsigned.keys())
+        plain = any(self.rewriter.tensors[index].dtype == "uint8" for index in tensors - self.unsigned.keys())
         return node.kind in self.unsigned_only or (plain and bool(tensors & self.unsigned.keys()))

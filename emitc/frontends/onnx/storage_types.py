@@ -18,7 +18,7 @@ from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter
 from emitc.ir import Array
 from emitc.source import SourceTensor
 
-HELD: Mapping[str, str] = MappingProxyType({
+STORAGE: Mapping[str, str] = MappingProxyType({
     "int2": "int8", "uint2": "uint8", "int4": "int8", "uint4": "uint8",
     "float8e4m3fn": "uint8", "float8e5m2": "uint8", "float4e2m1": "uint8",
 })  # fmt: skip
@@ -42,18 +42,18 @@ def stored_bits(dtype: str) -> int:
     return {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4e2m1": 4}.get(dtype, 0)
 
 
-def held_bytes(array: Array, dtype: str) -> Array:
-    """A constant of one of the types in HELD as an array of what holds it; of any other type as it is."""
-    if dtype not in HELD:
+def stored_bytes(array: Array, dtype: str) -> Array:
+    """A constant of one of the types in STORAGE as an array of what holds it; of any other type as it is."""
+    if dtype not in STORAGE:
         return array
-    return array.astype(HELD[dtype]) if dtype in _SMALL_INTEGERS else array.view(HELD[dtype])
+    return array.astype(STORAGE[dtype]) if dtype in _SMALL_INTEGERS else array.view(STORAGE[dtype])
 
 
 @dataclass(slots=True)
 class _Codes:
     """The rewriting of one model. widened: float32 tensors by the float16 one that they come from. ones: a scale of 1."""
 
-    draft: SourceRewriter
+    rewriter: SourceRewriter
     nodes: list[RewriterNode] = field(default_factory=list)
     widened: dict[int, int] = field(default_factory=dict)
     ones: list[int] = field(default_factory=list)
@@ -61,30 +61,30 @@ class _Codes:
     def half(self, kind: str, node: RewriterNode, source: int, target: int) -> None:
         """Adds a node between float32 and float16, on behalf of one of the file's."""
         if not self.ones:
-            self.ones.append(self.draft.tensor("one", "float32", (), data=np.ones((), np.float32)))
-        added = self.draft.node(kind, node.name, [source, self.ones[0]], [target], element=_HALF)
+            self.ones.append(self.rewriter.tensor("one", "float32", (), data=np.ones((), np.float32)))
+        added = self.rewriter.node(kind, node.name, [source, self.ones[0]], [target], element=_HALF)
         added.op_type = node.op_type
         self.nodes.append(added)
 
     def real(self, index: int, node: RewriterNode) -> int:
         """A float16 tensor as float32, a constant at once; any other as it is."""
-        tensor = self.draft.tensors[index]
+        tensor = self.rewriter.tensors[index]
         if tensor.dtype != _HALF:
             return index
         if index not in self.widened:
             data = None if tensor.data is None else tensor.array().astype(np.float32)
-            self.widened[index] = self.draft.tensor(f"{tensor.name}_f32", "float32", tensor.shape, data=data)
+            self.widened[index] = self.rewriter.tensor(f"{tensor.name}_f32", "float32", tensor.shape, data=data)
             if data is None:
                 self.half("DequantizeCodes", node, index, self.widened[index])
         return self.widened[index]
 
     def replaced(self, node: RewriterNode) -> Iterable[RewriterNode]:
         """The operator, where it is one of the two, as the kernels of codes have it; others as they are."""
-        draft, quantizes = self.draft, node.kind == "QuantizeLinear"
+        rewriter, quantizes = self.rewriter, node.kind == "QuantizeLinear"
         x, scale, zero, y = (*(node.input(i) for i in range(3)), node.outputs[0] if node.outputs else ABSENT)
         if node.kind not in _KINDS or ABSENT in (x, scale, y):
             return (node,)
-        code, real = (draft.tensors[i] for i in ((y, x) if quantizes else (x, y)))
+        code, real = (rewriter.tensors[i] for i in ((y, x) if quantizes else (x, y)))
         if (not quantizes and self.as_int8(node, code, real)) or not self.beyond(node, code, real):
             return (node,)
         self.refuse(node, code, real)
@@ -93,27 +93,27 @@ class _Codes:
         node.kind = _KINDS[node.kind]
         self.nodes.append(node)
         if not quantizes and real.dtype == _HALF:
-            node.outputs = [draft.tensor(f"{real.name}_f32", "float32", real.shape)]
+            node.outputs = [rewriter.tensor(f"{real.name}_f32", "float32", real.shape)]
             self.half("QuantizeCodes", node, node.outputs[0], y)
         return ()
 
     def as_int8(self, node: RewriterNode, code: SourceTensor, real: SourceTensor) -> bool:
         """Makes an int8 constant of a smaller one, with its zero point, where that is all there is to it."""
-        draft = self.draft
+        rewriter = self.rewriter
         if code.dtype not in _SMALL_INTEGERS or code.data is None or self.computed(node, real):
             return False
         for position in (0, 2):
             if node.input(position) != ABSENT:
-                tensor = draft.tensors[node.inputs[position]]
+                tensor = rewriter.tensors[node.inputs[position]]
                 if tensor.dtype != code.dtype or tensor.data is None:
                     return False
-                data = np.frombuffer(tensor.data, HELD[tensor.dtype]).reshape(tensor.shape).astype(np.int8)
-                node.inputs[position] = draft.tensor(f"{tensor.name}_s8", "int8", tensor.shape, data=data)
+                data = np.frombuffer(tensor.data, STORAGE[tensor.dtype]).reshape(tensor.shape).astype(np.int8)
+                node.inputs[position] = rewriter.tensor(f"{tensor.name}_s8", "int8", tensor.shape, data=data)
         return True
 
     def computed(self, node: RewriterNode, real: SourceTensor) -> bool:
         """Whether scales are computed at run time, per block, or of another type than float32, as is the real side."""
-        scale, zero = (self.draft.tensors[i] if i != ABSENT else None for i in (node.input(1), node.input(2)))
+        scale, zero = (self.rewriter.tensors[i] if i != ABSENT else None for i in (node.input(1), node.input(2)))
         assert scale is not None
         return bool(
             node.attributes.get("block_size", 0)
@@ -125,12 +125,12 @@ class _Codes:
 
     def beyond(self, node: RewriterNode, code: SourceTensor, real: SourceTensor) -> bool:
         """Whether the operator needs the kernels of codes."""
-        return code.dtype in HELD or (code.dtype in _INTEGERS and self.computed(node, real))
+        return code.dtype in STORAGE or (code.dtype in _INTEGERS and self.computed(node, real))
 
     def refuse(self, node: RewriterNode, code: SourceTensor, real: SourceTensor) -> None:
         """Raises CannotCompile for real types and settings without code."""
-        source = self.draft.source_node(node)
-        scale = self.draft.tensors[node.inputs[1]]
+        source = self.rewriter.source_node(node)
+        scale = self.rewriter.tensors[node.inputs[1]]
         for tensor, what in ((scale, "a scale"), (real, "real values")):
             if tensor.dtype not in ("float32", _HALF):
                 what, why = f"{node.op_type} with {what} of type {tensor.dtype} is not supported", "float32 and float16"
@@ -146,35 +146,35 @@ class _Codes:
             raise source.unsupported(what, why, "export the model with saturate = 1")
 
 
-def _settle_types(draft: SourceRewriter) -> None:
+def _use_storage_types(rewriter: SourceRewriter) -> None:
     """Every tensor of a type that is held as another gets that one; operators that know nothing of it are blocked."""
-    halves = any(node.kind in CODE_KINDS and node.attributes["element"] == _HALF for node in draft.nodes)
+    halves = any(node.kind in CODE_KINDS and node.attributes["element"] == _HALF for node in rewriter.nodes)
     others: dict[int, list[RewriterNode]] = {}
-    for node in draft.nodes:
+    for node in rewriter.nodes:
         if node.kind not in _MOVES and node.kind not in CODE_KINDS:
             for index in {*node.inputs, *node.outputs} - {ABSENT}:
                 others.setdefault(index, []).append(node)
-    for tensor in list(draft.tensors):
+    for tensor in list(rewriter.tensors):
         readers = others.get(tensor.index, [])
-        if tensor.dtype in HELD:
+        if tensor.dtype in STORAGE:
             for node in readers:
                 what = f"{node.op_type} with values of type {tensor.dtype} is not supported"
                 why = "only QuantizeLinear, DequantizeLinear and operators that move values have code for this type"
                 hint = "put a DequantizeLinear in front of the operator, or quantize the model to int8"
-                node.blocker = node.blocker or draft.source_node(node).unsupported(what, why, hint, tensor)
-            held, width = HELD[tensor.dtype], "byte"
+                node.blocker = node.blocker or rewriter.source_node(node).unsupported(what, why, hint, tensor)
+            storage, width = STORAGE[tensor.dtype], "byte"
         elif tensor.dtype == _HALF and halves and tensor.data is None and not readers:
-            held, width = "uint16", "uint16"
+            storage, width = "uint16", "uint16"
         else:
             continue
-        draft.set(tensor.index, dtype=held)
-        if tensor.index in (*draft.inputs, *draft.outputs):
+        rewriter.set(tensor.index, dtype=storage)
+        if tensor.index in (*rewriter.inputs, *rewriter.outputs):
             what = "value" if tensor.dtype in _SMALL_INTEGERS else "value's bits"
-            draft.notes.append(f'"{tensor.name}" is {tensor.dtype}: one {what} in each {width}')
+            rewriter.notes.append(f'"{tensor.name}" is {tensor.dtype}: one {what} in each {width}')
 
 
-def codes(draft: SourceRewriter) -> None:
+def codes(rewriter: SourceRewriter) -> None:
     """The step: both operators where they go beyond int8 with constant scales, then the types of all tensors."""
-    rewriting = _Codes(draft)
-    draft.replace_each(rewriting.replaced, rewriting.nodes)
-    _settle_types(draft)
+    rewriting = _Codes(rewriter)
+    rewriter.replace_each(rewriting.replaced, rewriting.nodes)
+    _use_storage_types(rewriter)

@@ -365,8 +365,8 @@ class Inside:
             yield CannotCompile("a Loop has no end", where, "it has neither limit nor condition", "give it one")
         if plan.rounds == 0:
             yield CannotCompile("a Loop has no rounds", where, "its limit is 0, or its condition false", "leave it out")
-        settled = plan.known and not plan.until and plan.rounds != NO_LIMIT
-        if any(node.output[len(values) :]) and not settled and not endless:
+        length_known = plan.known and not plan.until and plan.rounds != NO_LIMIT
+        if any(node.output[len(values) :]) and not length_known and not endless:
             why = "the data decide how many rounds there are, each of which adds a slice"
             hint = "export the model with a constant number of rounds, and without a condition"
             yield CannotCompile("Loop has outputs of unknown length", where, why, hint)

@@ -30,7 +30,7 @@ _OPERATORS = frozenset({
 def _loops(shapes: Sequence[Shape], output: Shape) -> list[list[int]]:
     """The dimensions of each loop over the output. shapes: of its rank."""
     dims = (i for i, size in enumerate(output) if size != 1)
-    return [list(alike) for _, alike in groupby(dims, lambda i: tuple(shape[i] == 1 for shape in shapes))]
+    return [list(loop) for _, loop in groupby(dims, lambda i: tuple(shape[i] == 1 for shape in shapes))]
 
 
 def few_loops(shapes: Sequence[Shape], output: Shape) -> list[Shape]:
@@ -39,8 +39,8 @@ def few_loops(shapes: Sequence[Shape], output: Shape) -> list[Shape]:
     loops = _loops(found, output)
     if len(loops) <= MAX_LOOPS:
         return found
-    alike = [[_repeated(shape, (*one, *other), output) for shape in found] for one, other in pairwise(loops)]
-    return min(alike, key=lambda choice: sum(map(math.prod, choice)))
+    candidates = [[_repeated(shape, (*one, *other), output) for shape in found] for one, other in pairwise(loops)]
+    return min(candidates, key=lambda choice: sum(map(math.prod, choice)))
 
 
 def _repeated(shape: Shape, dims: Sequence[int], output: Shape) -> Shape:

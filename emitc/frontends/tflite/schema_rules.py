@@ -116,18 +116,18 @@ def impossible_operands(op_type: str, inputs: tuple[tuple[str, bool], ...], outp
         return f"it has {len(inputs)} inputs and {len(outputs)} outputs"
     if only and any(dtype != only for dtype in types):
         return f"{op_type} computes in {only} only"
-    foreign = [dtype for dtype in types if dtype not in _KNOWN]
-    if not foreign:
+    unusual = [dtype for dtype in types if dtype not in _KNOWN]
+    if not unusual:
         return ""
     if op_type in _MOVES:
         moved = set(types) - {"int32", "int64"}
         return "" if len(moved) == 1 else f"{op_type} does not change the element type"
     if op_type == "DEQUANTIZE":
         widens = types[0] in ("float16", "int4") and types[1:] == ("float32",)
-        return "" if widens else f"DEQUANTIZE takes no {foreign[0]}"
+        return "" if widens else f"DEQUANTIZE takes no {unusual[0]}"
     if op_type in _NUMERIC:
         packed = [dtype for dtype, constant in inputs if constant and dtype == "int4"]
-        if op_type in _PACKED_WEIGHTS and foreign == packed:
+        if op_type in _PACKED_WEIGHTS and unusual == packed:
             return ""
-        return f"no version of {op_type} takes {foreign[0]}"
+        return f"no version of {op_type} takes {unusual[0]}"
     return ""

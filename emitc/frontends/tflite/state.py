@@ -199,14 +199,14 @@ class _Folding:
     def finished(self) -> SourceModel:
         """The model with a tensor for each variable, in the place of the resources."""
         tensors = {variable.index: _tensor(variable) for variable in self.variables.values()}
-        nodes = tuple(self.settled(node, tensors) for node in self.nodes)
+        nodes = tuple(self.with_variables(node, tensors) for node in self.nodes)
         made = tuple(tensor for _, tensor in sorted(tensors.items()))
         return replace(
             self.source, tensors=self.source.tensors + made, nodes=nodes, folded=(*self.source.folded, *self.folded),
             subgraphs=(*self.source.subgraphs, *self.inner.made),
         )  # fmt: skip
 
-    def settled(self, node: SourceNode, tensors: dict[int, SourceTensor]) -> SourceNode:
+    def with_variables(self, node: SourceNode, tensors: dict[int, SourceTensor]) -> SourceNode:
         """A node with the variable's tensor as its first input, or with those that it touches inside behind its own."""
         if node.op_type in CALLERS and node.blocker is None:
             try:

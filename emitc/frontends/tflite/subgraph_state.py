@@ -137,42 +137,45 @@ class InnerState:
             return tensors[-1]
 
         own = {self.own((index, t.index), t): t for node in sub.nodes for t in node.inputs if t and t.is_variable}
-        held = {n: own[n] if n in own else added(like) for n, like in zip(touched, given, strict=True)}
+        variables = {n: own[n] if n in own else added(like) for n, like in zip(touched, given, strict=True)}
         for inner in sub.nodes:
             if inner.op_type == HANDLE:
                 handles[self.handle(inner)] = self.number_of(inner)
             elif inner.op_type in (READ, ASSIGN):
-                nodes.append(replace(inner, inputs=(held[self.named(inner, handles)], *inner.inputs[1:])))
+                nodes.append(replace(inner, inputs=(variables[self.named(inner, handles)], *inner.inputs[1:])))
             elif inner.op_type in CALLERS:
-                nodes.append(self.rewritten(inner, held.__getitem__, path))
+                nodes.append(self.rewritten(inner, variables.__getitem__, path))
             elif inner.op_type == ONCE:
-                nodes += self.once(inner, self.ran(index, inner), held, added, path)
+                nodes += self.once(inner, self.ran(index, inner), variables, added, path)
             else:
                 nodes.append(inner)
         if done >= 0:
-            true = added(replace(held[done], name="true", data=b"\1", is_variable=False, initial=None))
-            nodes.append(SourceNode(len(nodes), ASSIGN, "", (held[done], true), (), {}))
-        kept = tuple(tensor.index for tensor in held.values())
+            true = added(replace(variables[done], name="true", data=b"\1", is_variable=False, initial=None))
+            nodes.append(SourceNode(len(nodes), ASSIGN, "", (variables[done], true), (), {}))
+        kept = tuple(tensor.index for tensor in variables.values())
         ends = (*sub.inputs, *kept), (*sub.outputs, *kept)
         return self.add(SourceSubgraph(tuple(tensors), tuple(nodes), *ends, number=index))
 
     def once(
-        self, node: SourceNode, ran: int, held: dict[int, SourceTensor], added: Callable[[SourceTensor], SourceTensor],
+        self, node: SourceNode, ran: int, variables: dict[int, SourceTensor], added: Callable[[SourceTensor], SourceTensor],
         path: tuple[int, ...],
     ) -> tuple[SourceNode, SourceNode]:  # fmt: skip
-        """What stands for a CALL_ONCE. ran: whether it has run; held, added: variables of its subgraph, and new tensors."""
+        """The operators that replace a CALL_ONCE: it reads whether the subgraph has run, and an IF runs it once.
+
+        ran: number of the variable that says so. variables: those of the graph that has the CALL_ONCE. added: adds a tensor.
+        """
         index, _ = initialisation(self.source, node, path, "it runs itself")
         touched = [*dict.fromkeys(number for _, number in self.touches(node, path)), ran]
-        given = [held[number] for number in touched]
-        asked = added(replace(held[ran], is_variable=False, initial=None))
-        read = replace(node, op_type=READ, inputs=(held[ran],), outputs=(asked,), attributes={})
+        given = [variables[number] for number in touched]
+        has_run = added(replace(variables[ran], is_variable=False, initial=None))
+        read = replace(node, op_type=READ, inputs=(variables[ran],), outputs=(has_run,), attributes={})
         passed = tuple(replace(tensor, index=place) for place, tensor in enumerate(given))
         ends = tuple(range(len(passed)))
         attributes: dict[str, Attribute] = {
             "then_subgraph_index": self.add(SourceSubgraph(passed, (), ends, ends)),
             "else_subgraph_index": self.subgraph(node, index, touched, given, (*path, index), ran),
         }
-        return read, replace(node, kind="IF", inputs=(asked, *given), attributes=attributes)
+        return read, replace(node, kind="IF", inputs=(has_run, *given), attributes=attributes)
 
     def add(self, subgraph: SourceSubgraph) -> int:
         """The number of a further subgraph of the model."""

@@ -428,8 +428,8 @@ _VARIANTS: dict[type[Op], tuple[Variant, ...]] = {
 def _note(bound: BoundNode) -> str:
     """That RELU6 leaves the output's scale out of account."""
     op = bound.node.op
-    alike = op.numerics is Numerics.UNSIGNED or bound.input(0).quantization == bound.output.quantization
-    if alike or not isinstance(op, Relu6):
+    same_encoding = op.numerics is Numerics.UNSIGNED or bound.input(0).quantization == bound.output.quantization
+    if same_encoding or not isinstance(op, Relu6):
         return ""
     return (
         "the output keeps the input's steps, whatever its scale says, as in TFLite Micro; LiteRT goes over to its scale"

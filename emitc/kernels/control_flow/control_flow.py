@@ -91,15 +91,15 @@ class While(ControlFlow):
     def links(self, operands: int) -> tuple[Links, ...]:
         """Both take all values of the loop; only the body gives new ones."""
         values = tuple((position, position) for position in range(operands))
-        held = range(operands + 1 - len(self.graphs[0].outputs), operands)
-        return Links(values, (-1, *held), values), Links(values, tuple(range(operands)))
+        states = range(operands + 1 - len(self.graphs[0].outputs), operands)
+        return Links(values, (-1, *states), values), Links(values, tuple(range(operands)))
 
 
 def _parser(op: type[ControlFlow]) -> Callable[[SourceNode], Parsed]:
     def parse(node: SourceNode) -> Parsed:
-        held = tuple(i for i, tensor in enumerate(node.inputs) if tensor is not None and tensor.is_variable)
-        node.counts((1, 1024 if node.format == "onnx" else 64 + len(held)), (0 if held else 1, 64))
-        return Parsed(op(node.graphs), tuple(range(len(node.inputs))), states=held)
+        states = tuple(i for i, tensor in enumerate(node.inputs) if tensor is not None and tensor.is_variable)
+        node.counts((1, 1024 if node.format == "onnx" else 64 + len(states)), (0 if states else 1, 64))
+        return Parsed(op(node.graphs), tuple(range(len(node.inputs))), states=states)
 
     return parse
 
@@ -124,14 +124,14 @@ def _same_types(bound: BoundNode, graph: Graph, outputs: bool) -> None:
             raise damaged(bound, f"runs a subgraph that {side} another type", why)
 
 
-def held(bound: BoundNode) -> tuple[str, ...]:
+def variable_names(bound: BoundNode) -> tuple[str, ...]:
     """The variables that the operator hands to its graphs."""
     return tuple(tensor.name for tensor in bound.inputs if tensor is not None and tensor.is_state)
 
 
 def _hands_over(bound: BoundNode, graph: Graph) -> bool:
     """Whether a graph gets the operator's variables, gives them, and keeps no others."""
-    names = held(bound)
+    names = variable_names(bound)
 
     def ends(values: Sequence[str]) -> tuple[str, ...]:
         return tuple(values[len(values) - len(names) :])
@@ -160,8 +160,8 @@ def _check(bound: BoundNode) -> None:
     first, second = op.graphs
     condition = bound.input(0) if isinstance(op, If) else None
     if isinstance(op, While):
-        if len(first.outputs) != 1 + len(held(bound)):
-            values = len(first.outputs) - len(held(bound))
+        if len(first.outputs) != 1 + len(variable_names(bound)):
+            values = len(first.outputs) - len(variable_names(bound))
             raise damaged(bound, f"has a condition of {values} values", "one is expected")
         condition = first.tensor(first.outputs[0])
     assert condition is not None
@@ -197,9 +197,9 @@ def _while_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[
     values = tuple(value for value in inputs if value is not None)
     rounds = rounds_within(work(bound))
     for _ in range(rounds):
-        asked, *kept = run_nested(condition, values)
+        goes_on, *kept = run_nested(condition, values)
         values = (*values[: len(values) - len(kept)], *kept)
-        if not asked.reshape(-1)[0]:
+        if not goes_on.reshape(-1)[0]:
             return values
         values = run_nested(body, values)
     raise endless(bound, rounds)

@@ -223,7 +223,7 @@ def _lower(bound: BoundNode) -> Layer:
     wide = encodings.dtype is DType.FLOAT32
     scales = (Param(f"{name}_scale", "float", scale) for name, scale in zip("yxhw", op.scales, strict=True))
     kept = min(boxes, op.per_class or op.max_detections)
-    room = kept + (boxes if op.per_class else 0)
+    with_corners = kept + (boxes if op.per_class else 0)
     params = (
         Param("boxes", "int32_t", boxes),
         Param("encoded", "int32_t", encodings.shape[2], "numbers of an encoding"),
@@ -231,7 +231,7 @@ def _lower(bound: BoundNode) -> Layer:
         Param("background", "int32_t", columns - op.classes, "1: the first score is not of a class"),
         Param("max_detections", "int32_t", op.max_detections),
         Param("per_class", "int32_t", op.per_class, "boxes of a class, 0: every box by its best class alone"),
-        Param("room", "int32_t", room, "boxes of which corners are kept"),
+        Param("room", "int32_t", with_corners, "boxes of which corners are kept"),
         Param("score_threshold", "float", op.score_threshold),
         Param("overlap_threshold", "float", op.overlap_threshold),
         *(scales if wide else ()),
@@ -243,7 +243,7 @@ def _lower(bound: BoundNode) -> Layer:
     )
     index = DType.UINT16 if boxes <= _SHORT_PLACES else DType.INT32
     scratch = (
-        Scratch("corners", 16 * room),
+        Scratch("corners", 16 * with_corners),
         Scratch("best", 4 * boxes),
         Scratch("heap", index.bytes * boxes),
     )

@@ -76,9 +76,9 @@ def _lower(bound: BoundNode) -> Layer:
     x, update = bound.input(0), bound.input(_UPDATE)
     found = _walk(bound)
     loops = [(1, 0)] * (_LOOPS - len(found.loops)) + [(loop.count, loop.y_step) for loop in reversed(found.loops)]
-    room = tuple(a - b for a, b in zip(x.shape, update.shape, strict=True))
+    largest_start = tuple(a - b for a, b in zip(x.shape, update.shape, strict=True))
     tables = (
-        Table("room", "int32_t", room, "the largest start along each dimension"),
+        Table("room", "int32_t", largest_start, "the largest start along each dimension"),
         Table("stride", "int32_t", strides(x.shape, x.dtype.bytes), "bytes from one index to the next"),
     )
     params = (

@@ -42,7 +42,7 @@ class SmallFloat:
     becomes; nan_signed: whether it keeps its sign. zero_point_adds: whether a zero point of 0 makes 0 of -0.
     """
 
-    held: DType
+    storage: DType
     sign_bit: int
     mantissa_bits: int
     bias: int
@@ -176,10 +176,10 @@ def check(bound: BoundNode) -> None:
     real, code, elements = bound.output, bound.input(X), (*INTEGERS, *SMALL_FLOATS)
     if isinstance(bound.node.op, QuantizeCodes):
         real, code, elements = code, real, _TO
-    held = SMALL_FLOATS[element].held if element in SMALL_FLOATS else INTEGERS[element][0]
+    storage = SMALL_FLOATS[element].storage if element in SMALL_FLOATS else INTEGERS[element][0]
     zero = bound.optional(ZERO)
-    found = (real.dtype, bound.input(SCALE).dtype, code.dtype, held if zero is None else zero.dtype)
-    if element not in elements or found != (DType.FLOAT32, DType.FLOAT32, held, held):
+    found = (real.dtype, bound.input(SCALE).dtype, code.dtype, storage if zero is None else zero.dtype)
+    if element not in elements or found != (DType.FLOAT32, DType.FLOAT32, storage, storage):
         raise unsupported(
             bound,
             f"{bound.node.op_type} between {real.dtype.value} and {element} is not supported",
@@ -215,7 +215,7 @@ def nearest_codes(kind: SmallFloat, values: Float32, signs: NDArray[np.bool_]) -
     codes = np.where(codes > kind.highest, kind.overflow, codes)
     sign = np.where(np.isnan(values), signs & np.bool_(kind.nan_signed), np.signbit(values))
     codes = np.where(np.isnan(values), kind.nan, codes)
-    return np.asarray(codes + sign * (1 << kind.sign_bit)).astype(kind.held.value)
+    return np.asarray(codes + sign * (1 << kind.sign_bit)).astype(kind.storage.value)
 
 
 def quantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -227,10 +227,10 @@ def quantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tupl
         ratio = np.asarray(x / scale, np.float32)
     kind = SMALL_FLOATS.get(op.element)
     if kind is None:
-        held, low, high = INTEGERS[op.element]
+        storage, low, high = INTEGERS[op.element]
         whole = np.rint(ratio).astype(np.float64)
         limited = np.clip(np.where(np.isnan(whole), -np.inf, whole) + zero, low, high)
-        return (np.asarray(limited.astype(held.value)),)
+        return (np.asarray(limited.astype(storage.value)),)
     if kind.zero_point_adds and bound.optional(ZERO) is not None:
         ratio = ratio + np.float32(0)
     return (nearest_codes(kind, ratio, np.signbit(x)),)

@@ -44,8 +44,8 @@ def broadcast_layer(
     spec = spec or typed(tensors[-2].dtype, y.dtype, tensors[-1].dtype)
     overlaps = in_place(bound, tuple(i for i in operands if not bound.input(i).is_constant))
     params = (*parameters, *walk_params([t.shape for t in tensors], y.shape))
-    alike = all(t.shape == y.shape and not t.is_constant for t in tensors)
-    by_rows = ByRows(counted="count") if alike else None
+    same_shapes = all(t.shape == y.shape and not t.is_constant for t in tensors)
+    by_rows = ByRows(counted="count") if same_shapes else None
     template, formula = printed(kernel, template)
     return Layer(
         template, operands=operands, params=params, overlaps=overlaps, spec=spec, by_rows=by_rows, formula=formula

@@ -51,7 +51,7 @@ def stated_name(label: str, names: Collection[str]) -> bool:
     return label in names or any(stated_name(each, names) for each in shorter)
 
 
-def _as_held(tensor: Tensor, value: Array) -> Array | None:
+def _as_stored(tensor: Tensor, value: Array) -> Array | None:
     """The value in the tensor's type; None where the types do not correspond."""
     if value.dtype == np.uint8 and tensor.dtype is DType.INT8:
         value = value.view(np.int8) ^ np.int8(-128)
@@ -68,18 +68,18 @@ def by_tensor(graph: Graph, source_format: str, values: Mapping[TensorKey, Array
     """
     if source_format == "tflite":
         present = ((tensor, values[tensor.source]) for tensor in graph.tensors if tensor.source in values)
-        known = ((tensor.name, _as_held(tensor, value)) for tensor, value in present)
-        return {name: held for name, held in known if held is not None}
+        known = ((tensor.name, _as_stored(tensor, value)) for tensor, value in present)
+        return {name: stored for name, stored in known if stored is not None}
     labels = Counter(tensor.label for tensor in graph.tensors if tensor.source >= 0)
     found: dict[str, Array] = {}
     for tensor in graph.tensors:
         label = tensor.label or tensor.name
         value = _by_label(label, values) if labels[label] < 2 else None
-        held = None if value is None else _as_held(tensor, value)
-        if held is None:
+        stored = None if value is None else _as_stored(tensor, value)
+        if stored is None:
             continue
-        if tensor.order and len(tensor.order) == held.ndim:
-            held = held.transpose(tensor.order)
-        if held.shape == tensor.shape:
-            found[tensor.name] = held
+        if tensor.order and len(tensor.order) == stored.ndim:
+            stored = stored.transpose(tensor.order)
+        if stored.shape == tensor.shape:
+            found[tensor.name] = stored
     return found

@@ -18,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from bench.node_tests import held
+from bench.node_tests import as_stored
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, Refusals
@@ -231,7 +231,7 @@ def proved(
     path.write_bytes(model.SerializeToString())
     compiled = compile_model(path, name="codes")
     compiled.write(folder / "package")
-    given = [held(value) for value in inputs]
+    given = [as_stored(value) for value in inputs]
     values = run_reference(compiled.graph, given)
     reference = [values[name] for name in compiled.graph.outputs]
     interface = interface_of(compiled)
@@ -240,7 +240,7 @@ def proved(
     for results in (reference, found):
         assert len(results) == len(expected)
         for result, value in zip(results, expected, strict=True):
-            wanted = held(value)
+            wanted = as_stored(value)
             assert (result.dtype, result.shape) == (wanted.dtype, wanted.shape)
             assert difference(result, wanted) == (0, 0.0), (result, wanted)
     return compiled, found
@@ -275,7 +275,7 @@ def all_codes(element: str) -> Array:
     """Every code of a type, as many as SHAPE has at least."""
     if element in SMALL_FLOATS:
         kind = SMALL_FLOATS[element]
-        codes = np.arange(2 << kind.sign_bit).astype(kind.held.value)
+        codes = np.arange(2 << kind.sign_bit).astype(kind.storage.value)
         return codes.view(TYPES[element])
     _, low, high = INTEGERS[element]
     return np.arange(low, high + 1).astype(TYPES[element])
@@ -323,7 +323,7 @@ def test_what_is_not_finite(element: str, codes: list[int], dtype: type[np.float
     model = node_model(
         "QuantizeLinear", {"x": x}, constants, TYPES[element], opset_of(element) + 2, block_size=4, axis=0
     )
-    proved(tmp_path, model, [x], [np.array(codes, held(constants["z"]).dtype)])
+    proved(tmp_path, model, [x], [np.array(codes, as_stored(constants["z"]).dtype)])
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -111,9 +111,9 @@ def _operand(
         )
     if type_name != schema.inputs[0].type_str:
         return _like(model, rng.choice((1, 1, 2, 3, 6, 7, 7, 9)), shape, rng)
-    alike = [name for name in known if types.get(name) == types.get(first)]
+    same_type = [name for name in known if types.get(name) == types.get(first)]
     return (
-        rng.choice(alike or [first])
+        rng.choice(same_type or [first])
         if luck < 0.4
         else _like(model, elem_type, shape, rng)
         if luck < 0.9

@@ -26,7 +26,7 @@ _DTYPES = {dtype.value: dtype for dtype in DType if not dtype.packed}
 
 
 class _Builder:
-    """The graph under construction: tensors by source index, with open dimensions settled as they become known."""
+    """The graph under construction: tensors by source index, with open dimensions filled in as they become known."""
 
     def __init__(self, source: SourceModel, kernels: Mapping[str, KernelDef], outer: _Builder | None = None) -> None:
         self.calls: tuple[int, ...] = ()
@@ -74,7 +74,7 @@ class _Builder:
             raise state_initialisers.placed(error, source) from error
 
     def inputs(self) -> None:
-        """Settles the graph's inputs: an open batch becomes 1, any other open dimension is refused by name."""
+        """Fixes the inputs' shapes: an open batch becomes 1, any other open dimension is refused by name."""
         for index in self.source.inputs:
             source = self.source.tensors[index]
             if source.data is not None:
@@ -233,7 +233,7 @@ class _Builder:
     def bound_work(
         self, node: SourceNode, kernel: KernelDef, bound: BoundNode, operands: Sequence[SourceTensor | None]
     ) -> None:
-        """Refuses constants that take too much room, and a node of constants that takes too long to compute."""
+        """Refuses constants that take too much memory, and a node of constants that takes too long to compute."""
         constants = [tensor for tensor in bound.inputs if tensor is not None and tensor.is_constant]
         computed = bool(kernel.subgraphs) or any(t.is_state for t in bound.outputs)
         if not computed and all(t is None or t.index in self.known for t in operands):

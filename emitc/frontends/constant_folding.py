@@ -61,7 +61,7 @@ def with_widened_constants(model: SourceModel) -> SourceModel:
 _WEIGHTS, _BIAS = 1, 2
 
 
-def _packed_beside_a_computed_bias(node: SourceNode) -> SourceTensor | None:
+def _packed_with_computed_bias(node: SourceNode) -> SourceTensor | None:
     """The constant weights of four bits of a layer whose bias is computed."""
     if node.op_type not in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED") or len(node.inputs) <= _BIAS:
         return None
@@ -77,7 +77,7 @@ def _with_whole_bytes(model: SourceModel) -> SourceModel:
     work = Additions(model)
     whole: dict[int, SourceTensor] = {}
     for node in model.nodes:
-        weights = _packed_beside_a_computed_bias(node)
+        weights = _packed_with_computed_bias(node)
         if weights is not None and weights.data is not None:
             if weights.index not in whole:
                 data = unpacked(weights.data, weights.elements).tobytes()
@@ -90,6 +90,6 @@ def _with_whole_bytes(model: SourceModel) -> SourceModel:
 def with_whole_bytes(model: SourceModel) -> SourceModel:
     """The model with a byte for each weight of four bits in layers whose bias is computed: the kernels of such layers read bytes.
 
-    TFLite Micro, too, takes such weights apart before it sums. Other readers of the same constant keep it packed.
+    TFLite Micro, too, unpacks such weights before it sums. Other readers of the same constant keep it packed.
     """
     return rewritten(model, _with_whole_bytes)

@@ -54,7 +54,7 @@ def _dropped(rewriter: SourceRewriter, readers: Mapping[int, Sequence[RewriterNo
 
 
 def _plain_where_one_is_left(node: RewriterNode, values: list[int]) -> None:
-    """One value is not put together, nor taken apart."""
+    """Turns a Concat or Split of a single part into an Identity."""
     if len(values) == 1:
         node.kind, node.attributes = "Identity", {}
 

@@ -66,7 +66,7 @@ def at_node(error: EmitcError, node: SourceNode, sizes_chosen: bool) -> EmitcErr
 
 
 def unfit_branch(error: EmitcError, place: str) -> CannotCompile:
-    """What is against a branch of an If, of which the data decide whether it ever runs."""
+    """The reasons against a branch of an If that may never run, because the data decide."""
     why = f"{error.why} ({place}; both branches are compiled, whichever runs)"
     hint = "export the model with a constant condition, or without this branch"
     return CannotCompile(error.what, error.where, why, hint)

@@ -45,7 +45,7 @@ class Arenas:
     starts: Mapping[str, int] = field(default_factory=dict)
 
     def offsets(self) -> dict[str, int]:
-        """The offset of every buffer in the plan, those inside others included."""
+        """The offset of every buffer in the plan, including the buffers that lie inside others."""
         found = {p.name: p.offset_bytes for p in self.plan.placements}
         return found | {p.buffer.name: found[p.inside] + p.offset_bytes for p in self.schedule.inside}
 
@@ -54,7 +54,7 @@ class Arenas:
         return (node for stage in self.schedule.stages for node in stage.nodes)
 
     def cycles(self) -> float:
-        """Of one inference, estimated: of the layers by their backends, and of rows and moves."""
+        """The estimated cycles of one inference: layers, as their backends say, row streaming and moved tensors."""
         graph, stages = self.partition.graph, self.schedule.stages
         costs = {assignment.index: assignment.cost for assignment in self.partition.assignments}
         single = sole_users(

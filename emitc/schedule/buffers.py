@@ -1,4 +1,4 @@
-"""What a schedule asks of memory: buffers with live ranges, distances between them, and what lies inside others.
+"""The memory that a schedule needs: buffers with live ranges, the overlaps that are safe, and buffers inside others.
 
 Every operand that is not a constant is a buffer of the arena, alive from the stage that writes it to its last reader; tensors
 that share bytes share a buffer; scratch and line buffers live for their stage. A tensor that is moved is another buffer from
@@ -32,7 +32,7 @@ Hosts = Mapping[str, tuple[str, int]]
 
 
 def step_of(graph: Graph, stage: Stage, moved: Mapping[str, int], hosts: Hosts) -> PlannerStep:
-    """The buffers that a stage reads, writes and needs for itself."""
+    """The buffers that a stage reads, writes and uses as scratch."""
 
     def buffer(name: str) -> str:
         root, _ = place_of(hosts, graph.root(name).name)
@@ -57,7 +57,7 @@ def step_of(graph: Graph, stage: Stage, moved: Mapping[str, int], hosts: Hosts) 
 
 
 def arena_buffers(graph: Graph, stages: Sequence[Stage], alignment: int, hosts: Hosts) -> tuple[Buffer, ...]:
-    """What has to be alive when; names are those of the tensors that own the bytes, as `buffer_name` says."""
+    """The arena's buffers with their live ranges, named after the tensors that own the bytes (`buffer_name`)."""
     steps = [step_of(graph, stage, moved, hosts) for stage, moved in placed(stages)]
     sizes = {t.name: t.size_bytes for t in graph.tensors}
     last: dict[str, int] = {}
@@ -71,7 +71,7 @@ def arena_buffers(graph: Graph, stages: Sequence[Stage], alignment: int, hosts: 
 
 
 def parts_in(graph: Graph, buffers: Sequence[Buffer], hosts: Hosts) -> tuple[PinnedBuffer, ...]:
-    """The tensors that lie inside others, alive as long as these."""
+    """The tensors that lie inside other tensors. Each lives as long as its host."""
     by_name = {buffer.name: buffer for buffer in buffers}
     return tuple(
         PinnedBuffer(Buffer(part, graph.tensor(part).size_bytes, by_name[host].live), host, offset)
@@ -96,7 +96,7 @@ def pins_of(graph: Graph, nodes: Sequence[LoweredNode]) -> dict[str, tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class PinnedBuffer:
-    """A buffer inside another one, `offset_bytes` behind its first byte."""
+    """A buffer inside another one, `offset_bytes` after its first byte."""
 
     buffer: Buffer
     inside: str
@@ -106,7 +106,7 @@ class PinnedBuffer:
 def pinned(
     buffers: Sequence[Buffer], pins: Mapping[str, tuple[str, int]]
 ) -> tuple[tuple[Buffer, ...], tuple[PinnedBuffer, ...]]:
-    """The buffers to plan, each alive as long as what lies in it, and those that lie in others."""
+    """The buffers to plan, each alive as long as the buffers inside it, and the buffers that lie inside others."""
     inner = tuple(PinnedBuffer(b, *pins[b.name]) for b in buffers if b.name in pins)
     outer = []
     for buffer in buffers:
@@ -142,7 +142,7 @@ def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], 
     """The overlaps that are safe: the input's buffer dies at the stage, and no other operand of the stage shares it, but
     one that may be overlapped as well: the larger distance counts then.
 
-    A graph output lives on behind the last stage, at which its range ends all the same. A tensor may be moved anywhere.
+    A graph output is needed after the last stage, although its live range ends there. A tensor may be moved anywhere.
     """
     live = {buffer.name: buffer.live for buffer in buffers}
     kept = {graph.root(name).name for name in graph.outputs}
@@ -183,7 +183,7 @@ def _in_segment(
     live: Mapping[str, LiveRange],
     hosts: Hosts,
 ) -> Iterator[Distance]:
-    """How close the buffers of a segment may lie, but for its source and target, of which `_overlaps` says it."""
+    """How close the buffers of a segment may lie. `_overlaps` says it for the segment's source and target."""
     segment = stage.segment
     assert segment is not None
     hosting = {host for host, _ in hosts.values()}

@@ -44,7 +44,7 @@ _FILTERS_AT_ONCE = 4
 
 
 def check_regions(regions: Sequence[Region], places: Sequence[tuple[str, str]], stage_weights: str) -> None:
-    """Raises EmitcError for names that cannot be names in C, for two that are alike there, and for places without regions."""
+    """Raises EmitcError for names that are no C names, for two that give one C name, and for places without regions."""
     if (places or stage_weights) and not regions:
         option = "--place {}={}".format(*places[0]) if places else f"--stage-weights {stage_weights}"
         raise EmitcError(
@@ -96,7 +96,7 @@ class Regions:
 
     @property
     def weights_cost(self) -> float:
-        """Of a byte of the constants: the region's that they are to lie in; elsewhere twice that of the dearest region."""
+        """The cost of reading a byte of constants: their region's; without a region twice that of the dearest one."""
         known = {region.name: region.cost for region in self.regions}
         return known.get(self.weights, 2 * max(known.values()))
 
@@ -110,7 +110,7 @@ class RegionSchedule:
     traffic: Mapping[str, int]
 
     def whole(self) -> Plan:
-        """All arenas one behind the other as one plan; its bound and peak hold for this division among the regions."""
+        """All arenas one after another as one plan. Its bound and peak hold for this assignment to regions."""
         parts = [part.plan for part in self.assignment.regions]
         starts = self.starts()
         where = {
@@ -138,7 +138,7 @@ class RegionSchedule:
         return found | {pin.buffer.name: found[pin.inside] for pin in self.schedule.inside}
 
     def starts(self) -> dict[str, int]:
-        """Where each region's arena starts when they lie one behind the other."""
+        """Where each region's arena starts when the arenas lie one after another."""
         found, start = {}, 0
         for part in self.assignment.regions:
             found[part.region.name] = start
@@ -257,7 +257,7 @@ def assign_regions(
 def _with_copies(
     graph: Graph, best: RegionSchedule, regions: Sequence[Region], wanted: Regions, alignment: int
 ) -> RegionSchedule:
-    """With those weights copied that make the run cheapest: all for which it pays, or as many as fit beside what is there."""
+    """The schedule with the copies of weights that make the run cheapest: all that pay, or as many as fit."""
     region = next(region for region in regions if region.name == wanted.staged)
     if not region.size_bytes:
         raise EmitcError(
@@ -302,7 +302,7 @@ def _plan(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: i
 
 
 def _without_constants(wanted: Regions, constant_bytes: int) -> tuple[Region, ...]:
-    """The regions with what is left of them for arenas."""
+    """The regions without the bytes that constants take: the rest is free for arenas."""
     found = []
     for region in wanted.regions:
         if region.name != wanted.weights or not region.size_bytes:

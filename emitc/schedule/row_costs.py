@@ -14,7 +14,7 @@ from emitc.layer import Layer, Param
 from emitc.schedule.stages import LoweredNode, Segment, is_window
 
 PER_ROW = 150
-"""Cycles of one row's call beside its work."""
+"""Cycles of one row's call in addition to its work."""
 PER_BYTE = 0.5
 """Cycles for each byte that is moved."""
 PORTABLE_WINDOW_SHARE = 0.07
@@ -39,8 +39,10 @@ FITTED_ROW = 10_000
 def layer_overhead(
     layer: Layer, cost: float, rows: int, capacity: int, row_bytes: int, *, window: bool, sole_user: bool
 ) -> float:
-    """Of one layer in a segment. cost: of the layer run whole. capacity: rows that its line buffer holds; window: whether its
-    parameters are set row by row; sole_user: whether no other layer has its kernel.
+    """The extra cycles of a layer that runs row by row in a segment.
+
+    cost: cycles of the layer run whole. capacity: rows that its line buffer holds; window: whether its parameters are
+    set row by row; sole_user: whether no other layer has its kernel.
     """
     sole_runs = window_runs(layer.params, rows) if sole_user else 0
     kept = max(0, capacity - 1)
@@ -54,7 +56,7 @@ def layer_overhead(
 
 
 def tail_waste(layer: Layer) -> float:
-    """Pixels that the kernel makes in vain at the end of each row, as a share of all."""
+    """The share of pixels that the kernel computes in vain at the end of each row."""
     width = next((int(param.value) for param in layer.params if param.name == "out_w"), 0)
     return -width % layer.by_rows.tile / width if layer.by_rows and width else 0.0
 
@@ -74,8 +76,10 @@ def sole_users(kernels: Mapping[int, str]) -> frozenset[int]:
 def segment_overhead(
     nodes: Sequence[LoweredNode], segment: Segment, costs: Mapping[int, float], sole: Collection[int]
 ) -> float:
-    """Of a segment. nodes: its own; costs: of layers run whole, by the index of the node; sole: nodes with
-    kernels that no other node has.
+    """The extra cycles of a segment.
+
+    nodes: its own; costs: cycles of layers run whole, by the index of the node; sole: nodes with kernels that no other
+    node has.
     """
     return sum(
         layer_overhead(

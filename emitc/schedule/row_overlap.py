@@ -23,7 +23,7 @@ _FAR = 1 << 40
 
 @lru_cache(maxsize=_CACHED)
 def _run(segment: Segment, source_bytes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For every step the layer that makes a row, and [step, buffer, 2]: the first byte in use and the one behind the last, of the
+    """For every step the layer that makes a row, and [step, buffer, 2]: first byte in use and byte after the last, of the
     source, the target, and the line buffers of all layers but the last. What a full line buffer drops is in use at that step.
     """
     layers, in_place_of, capacities = segment.layers, segment.in_place_of, segment.capacities
@@ -103,8 +103,9 @@ def near(stage: Stage, source_bytes: int) -> Near:
 
 
 def saved(found: Near, alignment: int, *, source: bool) -> int:
-    """Bytes that the buffers share, about, where they lie in pairs, each pair apart from the others, and the target in two of
-    them. source: it may be one of them.
+    """About how many bytes the buffers share when they lie in pairs.
+
+    The target is in two pairs, every other buffer in one at most. source: whether the source may be in a pair.
     """
     sizes = -(-found.sizes // alignment) * alignment
     above = -(-found.above // alignment) * alignment

@@ -1,4 +1,4 @@
-"""Row streaming: a run of layers of which no tensor between them is ever whole in memory.
+"""Row streaming: a run of layers that never keeps a tensor between them whole in memory.
 
 Each tensor between two layers of a segment is a line buffer: the rows from the first one that is still needed to the last one
 made. A layer makes one row of its output at a time, as soon as the rows that this row reads are made; of several layers that
@@ -91,8 +91,9 @@ def _in_place(nodes: Sequence[LoweredNode], layers: Sequence[RowLayer]) -> tuple
 def _laid_out(
     layers: tuple[RowLayer, ...], in_place: tuple[tuple[int, int], ...], in_row_bytes: int
 ) -> tuple[tuple[int, ...], frozenset[int], Simulated] | None:
-    """The places of a segment's layers, as many as possible in others', which of them wait until their rows are asked for, and
-    the run with them; None where there is none. in_place: pairs as `_in_place` finds them.
+    """Which layers of a segment work in place, which wait until their rows are asked for, and the run with them.
+
+    As many layers as possible work in place. None where no run is possible. in_place: pairs as `_in_place` finds them.
     """
     in_place_of = list(range(len(layers)))
     best = simulated(layers, in_place_of, in_row_bytes)
@@ -113,7 +114,7 @@ def _on_demand(
 ) -> tuple[frozenset[int], Simulated]:
     """The layers that wait until their rows are asked for, where that makes the line buffers smaller, and the run with them.
 
-    In a chain none does: a row that nobody asks for is made only beside another branch.
+    In a chain no layer waits: only a segment with branches makes rows before they are needed.
     """
 
     def line_bytes(result: Simulated) -> int:
@@ -196,8 +197,10 @@ class _Run:
         self.layers: list[RowLayer] = []
 
     def add(self, node: _Node | None) -> bool:
-        """Whether the run is one with this node as well; where it is not, no longer one is either: the node has no rows, it reads
-        a second input, or sees a tensor under another shape.
+        """Whether the run with this node may still become a segment.
+
+        If not, no longer run may either: the node has no rows, reads a second input, or sees a tensor under another
+        shape.
         """
         if node is None:
             return False
@@ -223,8 +226,10 @@ class _Run:
 
 
 def _late(layers: Sequence[RowLayer]) -> tuple[int, ...]:
-    """The layers' positions, each as late as its readers allow; of several that may stand last, the one before which the
-    fewest have to run. A short branch then stands behind a long one, and its rows are made when they can be used.
+    """The layers' positions, each as late as its readers allow.
+
+    Of several that may stand last, the one before which the fewest layers have to run does. A short branch then
+    follows a long one, and its rows are made when they can be used.
     """
     deep: list[int] = []
     for layer in layers:
@@ -245,7 +250,7 @@ class _Segments:
     def __init__(self, graph: Graph, nodes: Sequence[LoweredNode], shared: Collection[str]) -> None:
         self._graph, self._nodes = graph, nodes
         self._own = [_node_of(graph, node) for node in nodes]
-        # The position of the last node that needs a tensor, or the one behind all nodes.
+        # The position of the last node that needs a tensor, or the one after all nodes.
         self._needed = {graph.root(t.name).name: i for i, node in enumerate(nodes) for t in node.inputs}
         self._needed |= dict.fromkeys((graph.root(name).name for name in graph.outputs), len(nodes))
         # Other tensors have their bytes there, which has to be whole for their readers.
@@ -282,7 +287,7 @@ class _Segments:
         return replace(moved, order=late)
 
     def _in_order(self, run: _Run, nodes: Sequence[LoweredNode], first: int) -> Segment | None:
-        """The `nodes` of a run, the first of which is the one at position `first`, as a segment; None where they are none."""
+        """The `nodes` of a run, which start at position `first`, as a segment; None where they cannot be one."""
         end = first + len(nodes)
         names = list(run.inside)
         if any(self._needed.get(name, -1) >= end for name in names[:-1]) or not self._inputs.isdisjoint(names):
@@ -353,7 +358,7 @@ def overhead_of_segments(choice: Choice) -> tuple[float, float]:
 def best_path(
     choices: Sequence[Choice], count: int, limit: int, cost: Callable[[Choice], tuple[float, float]]
 ) -> Path | None:
-    """The cheapest way through `count` nodes that holds at most `limit` bytes anywhere; None where there is none.
+    """The cheapest way through `count` nodes that holds at most `limit` bytes anywhere; None where no way does.
 
     choices: in the order of their first nodes. Of equally cheap ways the first one counts.
     """

@@ -50,10 +50,10 @@ def fit_scratch(
     optimize: str,
     by_rows: ByRows | None = None,
 ) -> Arenas:
-    """The schedule with as much scratch as it is to have.
+    """The schedule with as much scratch as the options allow.
 
-    nodes: indices of all. budget, optimize: the values of `--ram-budget` and `--optimize`. by_rows: None where no layers are to
-    run row by row by default.
+    nodes: indices of all nodes. budget, optimize: the values of `--ram-budget` and `--optimize`. by_rows: None where no
+    layers are to run row by row by default.
     """
     fastest, small = scheduled({}), optimize == "size"
     if budget is None and not small and (_little(fastest) or _saving(fastest, by_rows)):
@@ -116,7 +116,7 @@ def _rows(by_rows: ByRows, nodes: Sequence[int], default: Arenas, cost_limit: fl
     if best.plan.arena_bytes > limit:
         return default
     for index in [node.bound.node.index for node in best.nodes() if node.layer.scratch]:
-        # A kernel of fewer pixels may suit the rows better, of which the backend knows nothing.
+        # The backend does not know about row streaming: a kernel of fewer pixels may suit single rows better.
         now = next(_scratch(node) for node in best.nodes() if node.bound.node.index == index)
         fewer = limits | {index: now - 1}
         tried = by_rows(fewer, limit, True)
@@ -164,14 +164,14 @@ def _fitted(
 
 
 def _of_a_type(arenas: Arenas, less: Limits) -> dict[int, int]:
-    """No scratch for the layers that are to have less, and for all others with the kernels of these."""
+    """Limits of 0 for the layers that need less scratch, and for all other layers with the same kernels."""
     layers = {node.bound.node.index: node.layer for node in arenas.nodes()}
     templates = {layers[index].template for index in less if layers[index].scratch}
     return dict.fromkeys((*less, *(index for index, layer in layers.items() if layer.template in templates)), 0)
 
 
 def _stages(arenas: Arenas) -> Iterator[tuple[int, tuple[LoweredNode, ...]]]:
-    """The first byte after those that are held at every stage that has layers, and these."""
+    """For every stage with layers: the first byte after the buffers that are alive, and the layers."""
     for position, stage in enumerate(arenas.schedule.stages):
         if stage.nodes:
             alive = [p for p in arenas.plan.placements if p.live.first <= position < p.live.end]
@@ -179,23 +179,23 @@ def _stages(arenas: Arenas) -> Iterator[tuple[int, tuple[LoweredNode, ...]]]:
 
 
 def _free_bytes(arenas: Arenas, limit: int) -> dict[int, int]:
-    """What is free below `limit` when each layer of a schedule without scratch runs."""
+    """By layer: the bytes below `limit` that are free while it runs, in a schedule without scratch."""
     return {node.bound.node.index: max(0, limit - end) for end, nodes in _stages(arenas) for node in nodes}
 
 
 def _scratch(node: LoweredNode) -> int:
-    """Bytes that another kernel could do without: of emitc's own kernels, since the others have one each."""
+    """The layer's scratch, if another kernel could do without it. Only emitc has several kernels for a layer."""
     return sum(scratch.size_bytes for scratch in node.layer.scratch) if node.backend == PORTABLE else 0
 
 
 def _little(arenas: Arenas) -> bool:
-    """Whether scratch can hardly be more of the arena than the default may spend: by what each stage needs without."""
+    """Whether the arena is within the default's allowance over the least that its stages need without scratch."""
     least = max((end - max(map(_scratch, nodes)) for end, nodes in _stages(arenas)), default=0)
     return arenas.plan.arena_bytes <= least + max(least * DEFAULT_SHARE, DEFAULT_BYTES)
 
 
 def _less(arenas: Arenas, limit: int) -> dict[int, int]:
-    """Scratch for those that run while bytes beyond `limit` are held: what they have, less what is too much."""
+    """Limits for the layers that run while the arena exceeds `limit`: their scratch, less the excess bytes."""
     found: dict[int, int] = {}
     for end, nodes in _stages(arenas):
         sizes = {node.bound.node.index: _scratch(node) for node in nodes}

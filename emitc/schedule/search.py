@@ -125,7 +125,7 @@ class _ScheduleSearch:
         return tuple(node for node in self.every if node.bound.node.index not in gone)
 
     def buffers(self, stages: Sequence[Stage]) -> tuple[tuple[Buffer, ...], tuple[PinnedBuffer, ...]]:
-        """What is to be planned, and what lies inside that."""
+        """The buffers to plan, and the buffers that lie inside them."""
         found = arena_buffers(self.graph, stages, self.alignment, self.hosts)
         outer, inner = pinned(found, pins_of(self.graph, self.nodes))
         return outer, (*inner, *parts_in(self.graph, outer, self.hosts))
@@ -157,7 +157,7 @@ class _ScheduleSearch:
         return [(ends[name] - 1, name) for name in found if name in bytes_alone]
 
     def moving(self, base: MemorySchedule, upper_bytes: int | None = None) -> MemorySchedule:
-        """The schedule with the fewest moves that make the arena smallest; itself where none does.
+        """The schedule with the fewest moves that make the arena smallest; the schedule itself where no move helps.
 
         upper_bytes: what the arena has to stay under for the search to be of use.
         """
@@ -175,12 +175,12 @@ class _ScheduleSearch:
         def without(move: tuple[int, str]) -> MemorySchedule:
             return self.planned(with_moves(base.stages, [m for m in moves if m != move]), effort=0.0)
 
-        # The largest first, those that are not needed go; one that is needed stays so when others are gone.
+        # Moves that are not needed are dropped, the largest first. A needed move stays needed after others are dropped.
         for move in sorted(moves, key=lambda m: (-self.moved_bytes([m]), m)):
             found = without(move)
             if found.plan.arena_bytes <= best.plan.arena_bytes:
                 moves, best = [m for m in moves if m != move], found
-        while self.moved_bytes(moves) > allowed:  # the least needed one, as often as they are too many
+        while self.moved_bytes(moves) > allowed:  # drops the least needed move until few enough bytes move
             tried = [(without(move), move) for move in moves]
             best, gone = min(tried, key=lambda t: (t[0].plan.arena_bytes, -self.moved_bytes([t[1]]), t[1]))
             moves = [m for m in moves if m != gone]
@@ -235,7 +235,7 @@ class _ScheduleSearch:
         return total + grid(*(b.size_bytes for b in alive if b.name not in inside))
 
     def ordered(self) -> _ScheduleSearch:
-        """With the order of layers that makes the arena smaller; itself, in the graph's order, where none is found."""
+        """The schedule in an order of layers that makes the arena smaller; else itself, in the graph's order."""
         stages = one_by_one(self.nodes)
         if "order" in self.without or any(node.layer.pins or node.layer.places for node in self.nodes):
             return self
@@ -255,7 +255,7 @@ class _ScheduleSearch:
         return self.planned(one_by_one(self.nodes), effort=0.0).plan.arena_bytes
 
     def eliding(self) -> _ScheduleSearch:
-        """Without the copies that the arena does not need: without all, or without one after the other where that is too many."""
+        """The schedule without the copies that the arena does not need: without all, or else one after another."""
         copies = () if "views" in self.without else elidable_copies(self.graph, self.every)
         if not copies:
             return self

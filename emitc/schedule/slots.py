@@ -27,7 +27,7 @@ def text_of(tensor: Tensor) -> str:
 
 
 def described(tensor: Tensor) -> str:
-    """Type, shape and the model's own name, the first of several; hostile text, which templates and reports make harmless."""
+    """Type, shape and the first of the model's own names. The text may be hostile: templates and reports escape it."""
     return f'{text_of(tensor)} "{first_name(tensor.label)}"' if tensor.label else text_of(tensor)
 
 
@@ -95,7 +95,7 @@ class Slots:
             self._add(staged_name(node, role), Slot(f"AT_OP{index}_{role.upper()}", what, SlotKind.STAGED, index))
 
     def _add_shared(self, stage: Stage) -> None:
-        """The scratch of a segment, which is that of each of its layers."""
+        """Adds the scratch of a segment, which all of its layers share."""
         first, last = (stage.nodes[i].bound.node.index for i in (0, -1))
         for number, (name, _) in enumerate(scratch_of(stage)):
             slot = f"AT_OP{first}_ROWS_SCRATCH{f'_{number}' if number else ''}"

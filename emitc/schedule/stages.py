@@ -50,7 +50,7 @@ class RowRead:
         return min(max(row * self.stride - self.pad, 0), self.rows)
 
     def end(self, row: int) -> int:
-        """The row behind the last one read."""
+        """The row after the last one read."""
         return min(max(row * self.stride - self.pad + self.extent, 0), self.rows)
 
     def whole(self, rows: int) -> bool:
@@ -101,7 +101,7 @@ def turns(layers: tuple[RowLayer, ...], on_demand: frozenset[int]) -> tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Consecutive nodes of which no tensor between them is ever whole in memory.
+    """Consecutive nodes that never keep a tensor between them whole in memory.
 
     first, end: positions of the nodes in the order of execution. source, target: the tensors (roots) that the segment reads
     ("" where it only asks the application for rows) and writes; source_rows: rows of the image that the layers see in the
@@ -126,13 +126,13 @@ class Segment:
     order: tuple[int, ...] = ()
 
     def members(self, nodes: Sequence[LoweredNode]) -> tuple[LoweredNode, ...]:
-        """The segment's own of all nodes, one for each of its layers."""
+        """The segment's nodes among all nodes, one for each of its layers."""
         own = nodes[self.first : self.end]
         return tuple(own[position] for position in self.order) if self.order else tuple(own)
 
     @property
     def line_bytes(self) -> tuple[int, ...]:
-        """Bytes of the line buffer behind each layer but the last."""
+        """Bytes of the line buffer that each layer but the last one writes."""
         return tuple(
             capacity * layer.row_bytes for capacity, layer in zip(self.capacities[:-1], self.layers[:-1], strict=True)
         )
@@ -221,7 +221,7 @@ def shared_scratch_name(first: LoweredNode, number: int) -> str:
 
 
 def lines_name(node: LoweredNode) -> str:
-    """The line buffer behind a layer of a segment."""
+    """The line buffer that a layer of a segment writes."""
     return f"{node.bound.node.index}:rows"
 
 

@@ -218,7 +218,8 @@ class MemoryFault(RuntimeError):
 
 LayerHook = Callable[[int, int, bytes], None]
 """Called with the operator's index, the output's offset in the arena (bytes; outside of it for what lies elsewhere) and its
-bytes. Several arenas count one behind the other."""
+bytes. Several arenas count one after another.
+"""
 
 
 class _Block:
@@ -251,9 +252,9 @@ class _Block:
 
     def touched_bytes(self) -> int:
         """Bytes from the start to the last one that differs from what `fill` wrote, guard bytes included."""
-        behind = np.flatnonzero(self._memory[self._start + len(self.bytes) :] != self.pattern ^ 0xFF)
-        if behind.size:
-            return len(self.bytes) + int(behind[-1]) + 1
+        after = np.flatnonzero(self._memory[self._start + len(self.bytes) :] != self.pattern ^ 0xFF)
+        if after.size:
+            return len(self.bytes) + int(after[-1]) + 1
         changed = np.flatnonzero(self.bytes != self.pattern)
         return int(changed[-1]) + 1 if changed.size else 0
 
@@ -318,7 +319,7 @@ class HostModel:
 
     @property
     def arena(self) -> Array:
-        """The arena's bytes, as a view; of several arenas, one behind the other, a copy."""
+        """The arena's bytes, as a view; a copy for several arenas, one after another."""
         if len(self._arenas) == 1:
             return self._arenas[0].bytes
         return np.concatenate([block.bytes for block in self._arenas])
@@ -347,7 +348,7 @@ class HostModel:
         return tuple(block.touched_bytes() for block in self._arenas)
 
     def _offset(self, address: int) -> int:
-        """Of an address in the arenas as they lie one behind the other; -1 for one that is in none of them."""
+        """The offset of an address, the arenas counted one after another; -1 for an address in none of them."""
         start = 0
         for block in self._arenas:
             if 0 <= address - block.address < len(block.bytes):

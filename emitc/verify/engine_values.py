@@ -36,7 +36,7 @@ def _moves(bound: BoundNode) -> bool:
 
 
 def completed(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
-    """The engine's values, and those of the tensors before and behind them that have the same elements."""
+    """The engine's values, and those of the tensors before and after them that have the same elements."""
     found = dict(values)
     for tensor in graph.tensors:
         if tensor.alias_of and tensor.name in found:
@@ -62,10 +62,10 @@ def completed(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def shown(graph: Graph, values: Mapping[str, Array], name: str, result: Array) -> tuple[str, Array] | None:
-    """Where the engine shows what an operator computes: in the tensor itself, or behind moves of its elements.
+    """Where the engine shows an operator's result: in the tensor itself, or after operators that move its elements.
 
     result: the tensor as the reference has it. Returns the name of the tensor that has a value, and the result moved
-    there; None where there is none.
+    there; None where the engine shows neither.
     """
     while name not in values:
         (*readers,) = graph.consumers(name)

@@ -145,7 +145,7 @@ def _with_tensors(compiled: Compiled, run: IsolatedRun) -> GoldenRun:
 def _without_litert(
     compiled: Compiled, cases: Sequence[Sample], keywords: dict[str, Any], stale: EngineRefused | None
 ) -> GoldenRun:
-    """TFLite Micro, as a whole or operator by operator, else the numpy references: LiteRT would read foreign memory.
+    """TFLite Micro, as a whole or operator by operator, else the numpy references: LiteRT would read out of bounds.
 
     stale: why TFLite Micro cannot run the whole model.
     """

@@ -38,7 +38,7 @@ def _quantized_as(graph: Graph, name: str) -> Iterator[Tensor]:
 
 
 def _quantized_range(graph: Graph, tensor: Tensor) -> tuple[float, float]:
-    """The real values that the Quantize nodes behind a float input can tell apart, a little wider; (-4, 4) without one."""
+    """The range that the Quantize nodes after a float input represent, a little wider; (-4, 4) without such a node."""
     ends: list[float] = []
     for quantized in _quantized_as(graph, tensor.name):
         least, most = quantized.dtype.range

@@ -82,7 +82,7 @@ class CmsisNn(Backend):
         )
 
     def _relative(self, path: Path) -> str:
-        """A path below the tree, or beside it, as seen from the tree."""
+        """A path below the tree or in its parent folder, relative to the tree."""
         return Path(os.path.relpath(path, self.library.tree.root)).as_posix()
 
     def _sources(self, program: Program, instructions: InstructionSet, *, host: bool) -> Sources:

@@ -203,7 +203,7 @@ def convolve_1_x_n_s4(version: Version, instructions: InstructionSet, call: Call
 
 
 def convolve_wrapper_s4(version: Version, instructions: InstructionSet, call: Call) -> int:
-    """Of the kernel that runs; MVE builds asked for that of the 8-bit kernels until it was noticed."""
+    """The size for the kernel that runs. Older releases return the size for the 8-bit kernel in MVE builds."""
     if instructions is InstructionSet.MVE and version.functions >= (15, 2, 0):
         if version.support < (22, 8, 1):
             return convolve_wrapper_s8(version, instructions, call)

@@ -53,7 +53,7 @@ def sums_refusal(library: Library, function: str, bound: BoundNode, channel_axis
 
 
 def bias_of_call(library: Library, function: str, bound: BoundNode) -> tuple[str, Structure | None]:
-    """The type of the constant that holds the bias, and the structure round it where the function takes one."""
+    """The type of the constant that holds the bias, and the structure around it where the function takes one."""
     c_type = "int32_t" if has_short_sums(bound) else "int64_t"
     if not is_wide(bound) or not _takes_structure(library, function):
         return c_type, None

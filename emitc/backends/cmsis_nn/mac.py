@@ -179,7 +179,8 @@ def _transposed_call(bound: BoundNode) -> Call:
 
 _ROWS_BY_STRIDE = (18, 0, 0)
 """From this revision on the library writes a stride's rows and columns for each of the input's, whatever the output has.
-Measured: with other output sizes it wrote behind the output in 7 of 32 random layers, in 7.0.0 and later."""
+Measured: with other output sizes it wrote beyond the output in 7 of 32 random layers, in 7.0.0 and later.
+"""
 
 
 def _whole_strides(bound: BoundNode) -> bool:
@@ -206,7 +207,7 @@ def transposed_refusal(library: Library, bound: BoundNode) -> str:
 
 
 def transposed(library: Library, bound: BoundNode) -> Layer:
-    """arm_transpose_conv_s8, which has two buffers; padding_offsets is what is cut off behind the output."""
+    """arm_transpose_conv_s8, which has two buffers; padding_offsets is what is cut off at the end of the output."""
     op, w = bound.op(ConvTranspose), bound.input(WEIGHTS)
     function, call, channels = _transposed_function(library), _transposed_call(bound), w.shape[0]
     bias = bound.optional(BIAS)

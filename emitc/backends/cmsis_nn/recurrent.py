@@ -1,4 +1,4 @@
-"""SVDF and LSTM as calls of CMSIS-NN. Their states are outputs of the layer function behind the first: y1, y2."""
+"""SVDF and LSTM as calls of CMSIS-NN. Their states are further outputs of the layer function: y1, y2."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _CORE_PLACES = (
     "CMSIS/Core/Include", "Core/Include", "CMSIS_Core/Include", "cmsis_core/Include", "CMSIS/Core", "CMSIS_6/CMSIS/Core/Include",
     "CMSIS_5/CMSIS/Core/Include", "cmsis_6/CMSIS/Core/Include", "CMSIS-Core/Include", "Include",
 )  # fmt: skip
-"""Where CMSIS-Core lies beside the library: from its root and from the three folders above."""
+"""Where CMSIS-Core may lie near the library: paths from its root and from the three folders above."""
 
 _WITHOUT_CORE = ("__GNUC_PYTHON__", "__RESTRICT=__restrict", "__CLZ(x)=((x) ? __builtin_clz(x) : 32)")
 """For the host: the library's own switch for compilers without CMSIS-Core, and what it then lacks."""
@@ -69,7 +69,7 @@ def source_index(tree: Tree, instructions: InstructionSet) -> Mapping[str, Defin
 
 
 def core_include(tree: Tree) -> Path | None:
-    """The folder of CMSIS-Core's headers beside the tree; None where there is none."""
+    """The folder of CMSIS-Core's headers near the tree; None where no such folder exists."""
     folders = (above / place for above in (tree.root, *list(tree.root.parents)[:3]) for place in _CORE_PLACES)
     return next((folder for folder in folders if (folder / _CORE_HEADER).is_file()), None)
 
@@ -98,7 +98,7 @@ def sources_of(
 
     host: for this machine's compiler, which is no Arm compiler (portable code only). index: of the tree for that
     instruction set, where it was read before. Raises EmitcError where a file is missing, and where the version needs
-    CMSIS-Core for a target and none lies beside it.
+    CMSIS-Core for a target and none lies near it.
     """
     assert not host or instructions is InstructionSet.PORTABLE
     if index is None:

@@ -177,7 +177,7 @@ def _read_header(path: Path, user_path: Path) -> str:
 
 
 def revision_of(text: str) -> Revision | None:
-    """The revision in the head of a file of the library; None where there is none."""
+    """The revision in the head of a file of the library; None where the text has no revision."""
     match = _REVISION.search(text[:_FIRST_BYTES])
     return None if match is None else _revision(match.groups())
 

@@ -79,7 +79,7 @@ class EthosU(Driven):
     # ---- cutting ----
 
     def offload(self, graph: Graph, keep: frozenset[int]) -> Offload:
-        """Cuts, asks vela, takes back what it leaves over, and asks again."""
+        """Cuts regions, compiles them with vela, takes out the nodes that vela refuses, and compiles again."""
         found = {b.node.index: "kept on the core" if b.node.index in keep else self._refusal(b) for b in graph.bound()}
         reasons = {index: why for index, why in found.items() if why}
         compiled: dict[tuple[int, ...], tuple[Cut, vela.Compiled]] = {}
@@ -91,7 +91,7 @@ class EthosU(Driven):
             for indices in wanted:
                 if indices in compiled:
                     continue
-                answer = self._asked(graph, indices, reasons)
+                answer = self._compile(graph, indices, reasons)
                 if answer is None:
                     changed = True
                 else:
@@ -116,10 +116,10 @@ class EthosU(Driven):
             why += " (--allow-npu-rounding)"
         return why
 
-    def _asked(
+    def _compile(
         self, graph: Graph, indices: tuple[int, ...], reasons: dict[int, str]
     ) -> tuple[Cut, vela.Compiled] | None:
-        """vela's answer for one region; None where nodes were taken out of it, with the reason."""
+        """The compiled region; None where vela refused nodes, which then have a reason and are taken out."""
         region = cut(graph, indices)
         if not region.inputs:
             reasons |= dict.fromkeys(indices, "it is computed from constants alone")

@@ -1,4 +1,4 @@
-"""What every use of the Ethos-U needs: Arm's driver behind one function, its stand-ins, and the host model on this machine."""
+"""What every use of the Ethos-U needs: Arm's driver, called by one function, its stand-ins, and the host model."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Driven(Backend):
         self.edges: dict[int, tuple[Placed, Placed]] = {}
 
     def requirement(self, program: Program) -> Requirement:
-        """The driver, behind one function that an application may replace."""
+        """The driver, called by one function that an application may replace."""
         what, cmake = ("Arm Ethos-U core driver", "1.0 or later", "Apache-2.0"), "ethosu_core_driver"
         return Requirement(NAME, *what, ("emitc_npu.h",), cmake=cmake, zephyr=("ARM_ETHOS_U",))
 

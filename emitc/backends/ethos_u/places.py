@@ -25,7 +25,7 @@ _MOST_BYTES = 1 << 32
 class Command:
     """What an NPU operator does to the shared memory.
 
-    inputs: tensor (root), first byte and the one behind the last; outputs: tensor and first byte. carried, writes: as
+    inputs: tensor (root), first byte and the byte after the last; outputs: tensor and first byte. carried, writes: as
     `NpuCommand` has them, as pairs.
     """
 

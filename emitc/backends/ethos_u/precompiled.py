@@ -163,9 +163,9 @@ def _alone(graph: Graph, bound: BoundNode) -> _Call:
 def _pinned(graph: Graph, bound: BoundNode) -> tuple[bool, bool]:
     """Whether inputs, and outputs, shall lie in the scratch memory of the only NPU operator.
 
-    Each must own its bytes alone, outside of the state block. What others read behind the operator vela has kept. A pinned tensor
-    keeps the whole scratch memory alive while the core writes or reads it; a copy needs the tensor beside the scratch memory. The
-    smaller one is taken.
+    Each must own its bytes alone, outside of the state block. vela has kept the bytes that others read after the
+    operator. A pinned tensor keeps the whole scratch memory alive while the core writes or reads it; a copy needs
+    memory for the tensor in addition to the scratch memory. The smaller one is taken.
     """
     inputs = [graph.root(tensor.name) for tensor in real_inputs(bound)]
     outputs = list(bound.outputs)
@@ -176,8 +176,8 @@ def _pinned(graph: Graph, bound: BoundNode) -> tuple[bool, bool]:
     found = []
     for tensors, others in ((inputs, graph.nodes[:place]), (outputs, graph.nodes[place + 1 :])):
         own = {tensor.name for tensor in tensors}
-        beside = max((_bytes(graph, node, own) for node in others), default=0)
-        found.append(beside <= sum(tensor.size_bytes for tensor in tensors))
+        copied = max((_bytes(graph, node, own) for node in others), default=0)
+        found.append(copied <= sum(tensor.size_bytes for tensor in tensors))
     return found[0] and not any(_is_state(graph, tensor) for tensor in inputs), found[1]
 
 

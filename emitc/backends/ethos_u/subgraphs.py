@@ -15,10 +15,10 @@ from emitc.ir import Graph, Node
 
 @dataclass(slots=True)
 class _Grown:
-    """A set of nodes. behind: sets that some path reaches it from through nodes outside of both."""
+    """A set of nodes. ancestors: sets from which a path leads to it through nodes outside of both."""
 
     nodes: set[int]
-    behind: set[int]
+    ancestors: set[int]
 
 
 def convex_regions(graph: Graph, eligible: frozenset[int]) -> tuple[tuple[int, ...], ...]:
@@ -39,13 +39,13 @@ def convex_regions(graph: Graph, eligible: frozenset[int]) -> tuple[tuple[int, .
         grown[chosen].nodes.add(node.index)
         member[node.index] = chosen
         reached[node.index] -= {chosen}
-        grown[chosen].behind |= reached[node.index]
+        grown[chosen].ancestors |= reached[node.index]
     order = {node.index: i for i, node in enumerate(graph.nodes)}
     return tuple(tuple(sorted(each.nodes, key=order.__getitem__)) for each in grown.values())
 
 
 def waits_for_state(graph: Graph) -> dict[int, set[int]]:
-    """By index of a node, the nodes that it has to stay behind because of a state variable."""
+    """By index of a node, the nodes that have to run before it because of a state variable."""
     found: dict[int, set[int]] = {}
     for earlier, later in graph.state_order():
         found.setdefault(graph.nodes[later].index, set()).add(graph.nodes[earlier].index)
@@ -66,7 +66,7 @@ def _ancestors(sets: set[int], grown: dict[int, _Grown]) -> set[int]:
     found: set[int] = set()
     waiting = list(sets)
     while waiting:
-        for each in grown[waiting.pop()].behind - found:
+        for each in grown[waiting.pop()].ancestors - found:
             found.add(each)
             waiting.append(each)
     return found
@@ -82,8 +82,8 @@ def _joined(
         group = {*legal, candidate}
         outside = {s for s in sources if member.get(s) not in group}
         detour = any(group & reached[s] for s in outside)
-        mixed = any(group & grown[each].behind for each in group)
-        before = reached[node.index].union(*(grown[each].behind for each in group)) - group
+        mixed = any(group & grown[each].ancestors for each in group)
+        before = reached[node.index].union(*(grown[each].ancestors for each in group)) - group
         if not detour and not mixed and not group & _ancestors(before, grown):
             legal.append(candidate)
     if not legal:
@@ -94,13 +94,13 @@ def _joined(
         for index in grown[other].nodes:
             member[index] = first
         grown[first].nodes |= grown[other].nodes
-        grown[first].behind |= grown[other].behind
+        grown[first].ancestors |= grown[other].ancestors
         del grown[other]
-        for each in (*(g.behind for g in grown.values()), *reached.values()):
+        for each in (*(g.ancestors for g in grown.values()), *reached.values()):
             if other in each:
                 each.discard(other)
                 each.add(first)
-    grown[first].behind.discard(first)
+    grown[first].ancestors.discard(first)
     return first
 
 
@@ -147,7 +147,7 @@ def shared_with(graph: Graph, names: Iterable[str]) -> set[str]:
 
 
 def in_order(graph: Graph, nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes so that each comes behind those that it reads; otherwise in the order they are given in.
+    """The nodes in an order in which each follows the nodes that it reads; otherwise the given order is kept.
 
     graph: as it was before regions were cut, with the order that state asks for.
     """

@@ -67,7 +67,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Declined:
-    """vela's answer where it is no. names: tensors of operators that stay on the core; () where nothing is known of them."""
+    """vela's refusal of a region. names: tensors of operators that stay on the core; () where they are not known."""
 
     reason: str
     names: tuple[str, ...] = ()

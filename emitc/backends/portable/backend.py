@@ -58,11 +58,14 @@ class Portable(Backend):
         return ""
 
     def cost(self, bound: BoundNode) -> float:
-        """Of the kernel that the node gets without a limit of scratch, by the costs in the row of each kernel."""
+        """The cost of the kernel that the node gets without a limit of scratch, by the costs in each kernel's row."""
         return self.offer(bound).cheapest().cost
 
     def least_cost(self, bound: BoundNode) -> float:
-        """`cost`, without lowering the node for kernels that cost more, which takes most of the time. No variant is asked for."""
+        """`cost`, without lowering the node for kernels that cost more, which takes most of the time.
+
+        It is only for nodes for which `--kernel` names no variant.
+        """
         offered = {row.name: row for row in self._rows(bound) if row.feature in self._target.features}
         costs = {name: cost_of(bound, self._target, name) for name in (PORTABLE, *offered)}
         stronger = {row.yields_to for row in offered.values()}
@@ -82,7 +85,7 @@ class Portable(Backend):
         return self.offer(bound).cheapest().make()
 
     def offer(self, bound: BoundNode) -> Offer:
-        """The kernel that every core runs and the variants for this target; only the one that `--kernel` names, if it does."""
+        """The kernel for every core and the variants for this target; with `--kernel` only the kernel that it names."""
         kernel = kernel_of(bound)
         wanted = self._wanted.get(bound.node.index)
         candidates = [self._candidate(bound, PORTABLE, lambda: self._plain(bound, kernel))]

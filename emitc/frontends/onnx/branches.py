@@ -27,8 +27,8 @@ def without_known_branches(
     unrolled: Callable[[onnx.NodeProto], Iterator[onnx.NodeProto] | None],
     depth: int = 0,
 ) -> Iterator[onnx.NodeProto]:
-    """The operators in order, each asked for when those before it were read. constant: of a name, where it has a value.
-    unrolled: the operators of a loop, where they come one behind the other.
+    """The operators in order, each produced after those before it were read. constant: of a name, where it has a value.
+    unrolled: the operators of a loop, where its rounds are written out one after another.
 
     Raises EmitcError for branches that lie too deep in one another, or that do not fit the If.
     """

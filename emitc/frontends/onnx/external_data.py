@@ -1,4 +1,4 @@
-"""Constants of an ONNX model that lie in files beside it: read from the model's own folder, from nowhere else, and bounded.
+"""Constants of an ONNX model that lie in other files: read from the model's own folder, from nowhere else, and bounded.
 
 They are read once. What is compiled, what an engine runs and what the checksum covers is then the same message.
 """
@@ -25,7 +25,7 @@ MAX_EXTERNAL_BYTES = 2 * MAX_TENSOR_BYTES
 
 
 class ExternalData:
-    """The files beside a model. folder: of the model; None where only its bytes are known."""
+    """The files that hold a model's constants. folder: of the model; None where only its bytes are known."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder

@@ -196,7 +196,7 @@ class _Layout:
 
 
 def channels_last(model: SourceModel) -> SourceModel:
-    """The model with images in NHWC round every windowed operator, filters in OHWI, and matrices in [O, I]."""
+    """The model with images in NHWC around every windowed operator, filters in OHWI, and matrices in [O, I]."""
     rewriter = SourceRewriter(model)
     layout = _Layout(rewriter)
     rewriter.replace_each(layout.replaced, layout.nodes)

@@ -309,7 +309,7 @@ def _hand_on(rewriter: SourceRewriter) -> None:
 
 
 def _remember_unsigned(rewriter: SourceRewriter) -> None:
-    """These round the number with its zero point inside, which differs between uint8 and int8."""
+    """These operators round after they add the zero point, so that uint8 and int8 round differently."""
     for node in rewriter.nodes:
         if (
             node.op_type in ("QLinearAdd", "QLinearMul", "QLinearAveragePool")

@@ -136,7 +136,7 @@ class Reader:
         return self.add(name, dtype, shape, np.ascontiguousarray(array).tobytes(), kind, proto)
 
     def constant_array(self, proto: onnx.TensorProto, shape: Shape, where: Where) -> Array:
-        """The value of a constant, from the file or from a file beside it."""
+        """The value of a constant, from the file or from a file of external data."""
         if not proto.raw_data and math.prod(shape) > 0:
             fields = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
             if not any(len(getattr(proto, name)) for name in fields):  # numpy would make zeros of what the shape claims
@@ -194,7 +194,7 @@ class Reader:
                 self.blockers.append(error)
 
     def stated_output(self, value: onnx.ValueInfoProto) -> list[int]:
-        """The tensor of a graph output behind a blocker, as the file states it; nothing where it states no shape."""
+        """The tensor of a graph output that a blocked operator writes, if the file states its shape."""
         tensor = value.type.tensor_type
         if not value.type.HasField("tensor_type") or tensor.elem_type == 0 or not tensor.HasField("shape"):
             return []

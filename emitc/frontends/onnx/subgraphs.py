@@ -1,8 +1,9 @@
-"""If, Loop and Scan of ONNX: their graphs are read with the values of the graph round them in sight, and become subgraphs.
+"""If, Loop and Scan of ONNX: their graphs are read with access to the values around them, and become subgraphs.
 
-What a graph inside reads of the one round it becomes an operand of the operator and an input of the subgraph; constants are
-in both. A Loop is read once for all rounds. Where that does not do, because shapes follow from the number of the round or
-change with it, and the number of rounds is known, its operators are put one behind the other instead, round by round.
+What an inner graph reads of the graph around it becomes an operand of the operator and an input of the subgraph;
+constants are in both. A Loop is read once for all rounds. Where that is impossible, because shapes follow from the
+number of the round or change with it, and the number of rounds is known, its operators are written out one round after
+another instead.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 CONTROL_FLOW = ("If", "Loop", "Scan")
 NO_LIMIT = 2**63 - 1
 MAX_ROUNDS = 1 << 10
-"""Of a loop whose operators are put one behind the other."""
+"""The most rounds of a loop whose operators are written out round after round."""
 MAX_READ = 1 << 14
 """Operators inside of operators that are read in all, those of every round of such a loop counted."""
 _GRAPH = onnx.AttributeProto.GRAPH
@@ -54,7 +55,7 @@ class _Plan:
 
     @property
     def known(self) -> bool:
-        """Whether the rounds can be put one behind the other."""
+        """Whether the rounds can be written out one after another."""
         return self.rounds is not None and self.begins is not None
 
 
@@ -89,9 +90,9 @@ class _Rounds:
 
 
 class Inside:
-    """What a reader knows of the graph round its own, and of those inside of its operators.
+    """What a reader knows of the graph around its own, and of those inside of its operators.
 
-    captured: names of values that its graph takes from the one round it.
+    captured: names of values that its graph takes from the graph around it.
     """
 
     def __init__(self, reader: Reader, outer: Reader | None) -> None:
@@ -267,7 +268,7 @@ class Inside:
         return bool(errors or unknown)
 
     def _registered(self, read: Reader, leading: Sequence[str], names: Sequence[str], results: Sequence[str]) -> int:
-        """The number of a subgraph: a graph with the inputs `leading`, and behind them values of the graph outside."""
+        """The number of a subgraph: a graph with the inputs `leading`, followed by values of the graph outside."""
         inputs = [read.values[name].index for name in leading]
         for name in names:
             if name in read.inside.captured:
@@ -396,7 +397,7 @@ class Inside:
         return None
 
     def _rounds(self, node: onnx.NodeProto, plan: _Plan, where: Where) -> Iterator[onnx.NodeProto]:
-        """The operators of one round after the other; what speaks against them is noted on the way."""
+        """The operators of one round after the other; reasons against them are noted on the way."""
         body, blockers = plan.body, self.reader.blockers
         current, slices = list(node.input[2:]), [list[str]() for _ in node.output[len(node.input) - 2 :]]
         base = {value.name: self._fresh(value.name) for value in body.initializer}

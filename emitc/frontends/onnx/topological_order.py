@@ -1,4 +1,4 @@
-"""Nodes of a .onnx file in an order in which each comes behind those whose results it reads.
+"""Nodes of a .onnx file in an order in which each follows those whose results it reads.
 
 The format asks for that and its checker insists; files of some exporters have another one, and ONNX Runtime takes it.
 """
@@ -29,7 +29,7 @@ def _read(node: onnx.NodeProto) -> set[str]:
 
 
 def _order(nodes: list[onnx.NodeProto]) -> list[int]:
-    """The nodes' positions, each behind what it reads and otherwise as they are; fewer where they read each other in a circle."""
+    """The nodes' positions in that order, otherwise unchanged; fewer where nodes read each other in a cycle."""
     made: dict[str, int] = {}
     for position, node in enumerate(nodes):
         for name in node.output:

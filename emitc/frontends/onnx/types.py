@@ -26,7 +26,7 @@ def _integers(node: onnx.NodeProto, name: str, default: Sequence[int]) -> list[i
 
 
 def correct_pool(node: onnx.NodeProto, kind: str, image: onnx.TypeProto, types: Mapping[str, onnx.TypeProto]) -> None:
-    """Leaves out the windows of a rounded up pool that would start behind the image and the padding in front of it.
+    """Leaves out the windows of a rounded up pool that would start after the image and its leading padding.
 
     kind: the standard operator. image: type of the input. types: inferred ones by name, of which the first output's is changed.
     """

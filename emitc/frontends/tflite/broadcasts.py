@@ -1,8 +1,8 @@
 """Operators of TFLite whose operands are repeated along more dimensions than there is code for: some are repeated before.
 
-Neighbouring dimensions along which each operand is repeated, or each is not, are one loop. Where all of six dimensions are loops
-of their own, those two neighbours become alike that take the fewest elements: a BROADCAST_TO goes in front of the operands that
-are repeated in one of them alone. Subgraphs behind the first stay as they are.
+Neighbouring dimensions along which each operand is repeated, or each is not, are one loop. Where all of six dimensions
+are loops of their own, the two neighbouring loops are merged that take the fewest elements: a BROADCAST_TO precedes the
+operands that are repeated in only one of them. Only the first subgraph is rewritten.
 Source  TFLite Micro, whose shapes have six dimensions at most: of more it writes beyond them.
 """
 

@@ -70,7 +70,7 @@ def _chosen(table: Array, places: Array) -> Array:
 
 
 def _values(description: Encoded, dtype: str) -> Array:
-    """The table of values; bytes behind the last whole one do not count."""
+    """The table of values; bytes after the last whole one do not count."""
     data = description[_HEAD:].tobytes()
     size = np.dtype(dtype).itemsize
     return np.frombuffer(data[: len(data) // size * size], np.dtype(dtype).newbyteorder("<"))
@@ -116,7 +116,7 @@ def _from_huffman(encoded: Encoded, description: Encoded, tensor: SourceTensor) 
         return table[place]
 
     def looked_up(at: int, width: int) -> int:
-        """Bits from `at` on; zeros behind the last."""
+        """Bits from `at` on; zeros after the last."""
         near = int.from_bytes(stream[at >> 3 : (at >> 3) + 4], "big")
         return near >> (32 - (at & 7) - width) & ((1 << width) - 1)
 

@@ -39,11 +39,11 @@ def with_npu_operands(model: SourceModel, data: bytes) -> SourceModel:
     """The model whose NPU operators have payload, constants and real inputs as inputs, and the rest as attributes.
 
     scratch_bytes; fast_bytes (0 where the scratch serves, or the stream uses none); touched_bytes of the scratch;
-    input_offsets, output_offsets: in the scratch; places: index and offset of every tensor of the file that lies there, in
-    turn. shared: whether the last output is the content of the scratch, as several operators have it; follows: whether the
-    first real input is that of the one before. carried, writes: first byte and the one behind the last, in turn, of what is
-    needed of that content, and of what the stream writes. data: the file. Models without an NPU operator come back as they are.
-    Raises EmitcError where the file contradicts itself.
+    input_offsets, output_offsets: in the scratch; places: index and offset of every tensor of the file that lies there,
+    in turn. shared: whether the last output is the content of the scratch, as several operators have it; follows:
+    whether the first real input is that of the one before. carried, writes: first byte and the byte after the last, in
+    turn, of what is needed of that content, and of what the stream writes. data: the file. Models without an NPU
+    operator come back as they are. Raises EmitcError where the file contradicts itself.
     """
     if all(node.op_type != OPERATOR for node in model.nodes):
         return model

@@ -33,7 +33,7 @@ _MOST_PAIRS = 1 << 22
 class StreamUse:
     """An NPU operator of the file. reads, writes: bytes of the scratch memory that are read before they are written, and written.
 
-    They are runs: first byte and the one behind the last, in turn. Both are None for a stream that is not understood.
+    They are runs: first byte and the byte after the last, in turn. Both are None for a stream that is not understood.
     """
 
     inputs: tuple[SourceTensor, ...]
@@ -143,7 +143,7 @@ class _Reader:
         return found
 
     def _readers(self) -> dict[int, list[int]]:
-        """By tensor: positions of the nodes that read it; behind the last one where it is an output of the model."""
+        """By tensor: positions of the nodes that read it; after the last one where it is an output of the model."""
         found: dict[int, list[int]] = {}
         for at, node in enumerate(self.nodes):
             read = self.inputs[at] if at in self.uses else node.inputs

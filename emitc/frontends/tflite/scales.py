@@ -1,9 +1,9 @@
 """Operators of TFLite that give numbers to a tensor of another scale or zero point: they stay, what they stand for changes.
 
-TFLite Micro's kernels of such operators never look at scales, so that a file may state others for the result. Here a Reinterpret,
-of which no code is left, goes in front of the operator, or behind one of several outputs: the operator itself keeps its scale.
-So it goes behind those of int8 that compute for a scale of their own, whatever the output says.
-Pools are among them where TFLite Micro takes two scales for equal. Subgraphs behind the first stay as they are.
+TFLite Micro's kernels of such operators never look at scales, so that a file may state others for the result. Here a
+Reinterpret, of which no code is left, goes before the operator, or after one of several outputs: the operator itself
+keeps its scale. So it goes after those of int8 that compute for a scale of their own, whatever the output says. Pools
+are among them where TFLite Micro takes two scales for equal. Only the first subgraph is rewritten.
 Source  TFLite Micro's kernels, measured; CONCATENATION, ADD_N, PADV2 and REDUCE_MAX are not among them: they stop.
 """
 
@@ -51,7 +51,7 @@ def _differ(a: Quantization | None, b: Quantization | None) -> bool:
 class _Rewriting(Additions):
     """The rewriting of one model."""
 
-    def beside(self, tensor: SourceTensor, quantization: Quantization) -> SourceTensor:
+    def with_scale(self, tensor: SourceTensor, quantization: Quantization) -> SourceTensor:
         """A new tensor of the same numbers."""
         return self.tensor(tensor, name=f"{tensor.name}_numbers", quantization=quantization)
 
@@ -80,7 +80,7 @@ class _Rewriting(Additions):
             if tensor is None or wanted is None or not moved or not _differ(_quantization(tensor), wanted):
                 inputs.append(tensor)
                 continue
-            inputs.append(self.beside(tensor, wanted))
+            inputs.append(self.with_scale(tensor, wanted))
             if tensor.data is None:
                 self.reinterpret(tensor, self.tensors[-1])
         self.noted(node, tuple(inputs) != node.inputs)
@@ -90,7 +90,7 @@ class _Rewriting(Additions):
         """The outputs take the scale of the input of their type."""
         given = next((q for q in map(_quantization, node.inputs) if q is not None), None)
         pairs = [
-            (self.beside(tensor, given) if given and _differ(given, _quantization(tensor)) else tensor, tensor)
+            (self.with_scale(tensor, given) if given and _differ(given, _quantization(tensor)) else tensor, tensor)
             for tensor in node.outputs
         ]
         self.noted(node, any(made is not tensor for made, tensor in pairs))
@@ -107,7 +107,7 @@ class _Rewriting(Additions):
         if target is None or target.dtype != "int8" or refused or not _differ(stated, fixed):
             self.nodes.append(node)
             return
-        made = self.beside(target, fixed)
+        made = self.with_scale(target, fixed)
         self.nodes.append(replace(node, outputs=(made,)))
         self.reinterpret(made, target)
         self.notes.append(

@@ -207,7 +207,7 @@ class _Folding:
         )  # fmt: skip
 
     def with_variables(self, node: SourceNode, tensors: dict[int, SourceTensor]) -> SourceNode:
-        """A node with the variable's tensor as its first input, or with those that it touches inside behind its own."""
+        """A node with the variable's tensor as its first input, or with those of its subgraphs as last inputs."""
         if node.op_type in CALLERS and node.blocker is None:
             try:
                 return self.inner.rewritten(node, lambda number: self.known(node, number, tensors))

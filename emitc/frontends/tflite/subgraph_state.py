@@ -1,9 +1,10 @@
 """State inside of IF and WHILE: the operator has each variable that its subgraphs touch as an operand, and so have they.
 
-A subgraph is rewritten for each operator that runs it, since another one may be handed other variables: behind its own inputs
-and outputs it has a variable tensor for each of them, which its operators read and update where it lies. Variables are those
-that a VAR_HANDLE names, the variable tensors of operators like SVDF, which a subgraph has once however many operators run it,
-and whether a CALL_ONCE has run. CALL_ONCE becomes an IF of its own: nothing where it has run, else what it calls.
+A subgraph is rewritten for each operator that runs it, since another one may be handed other variables: after its own
+inputs and outputs it has a variable tensor for each of them, which its operators read and update where it lies.
+Variables are those that a VAR_HANDLE names, the variable tensors of operators like SVDF, which a subgraph has once
+however many operators run it, and whether a CALL_ONCE has run. CALL_ONCE becomes an IF of its own: nothing where it has
+run, else what it calls.
 Source  TFLite Micro, whose subgraphs have one set of tensors each; CALL_ONCE remembers for itself that it has run.
 """
 
@@ -104,7 +105,7 @@ class InnerState:
     def rewritten(
         self, node: SourceNode, values: Callable[[int], SourceTensor], path: tuple[int, ...] = ()
     ) -> SourceNode:
-        """A node with the variables that it touches as operands behind its own. values: the tensor of each around it."""
+        """A node with the variables that it touches as operands after its own. values: the tensor of each around it."""
         touched = list(dict.fromkeys(number for _, number in self.touches(node, path)))
         for index in _called(node).values():
             if index in path:
@@ -186,7 +187,10 @@ class InnerState:
 def initialisation(
     source: SourceModel, node: SourceNode, path: tuple[int, ...], endless: str
 ) -> tuple[int, SourceSubgraph]:
-    """The subgraph that a CALL_ONCE calls, and its number. path: subgraphs round it. endless: why it is none of them."""
+    """The subgraph that a CALL_ONCE calls, and its number.
+
+    path: subgraphs around it. endless: the reason that is given where the subgraph is one of them.
+    """
     node.counts((0, 0), (0, 0))
     index = node.integer("init_subgraph_index")
     if not 0 < index <= len(source.subgraphs) or index in path:

@@ -104,7 +104,7 @@ class _Rewriting(Additions):
     interface: frozenset[int] = frozenset()
     unsigned: dict[int, SourceTensor] = field(default_factory=dict)
 
-    def beside(self, index: int) -> SourceTensor:
+    def unsigned_copy(self, index: int) -> SourceTensor:
         """A new uint8 tensor of a file's tensor; the interface keeps the name."""
         original = self.model.tensors[index]
         name = original.name if index in self.interface else f"{original.name}_u8"
@@ -119,7 +119,7 @@ class _Rewriting(Additions):
         """The uint8 tensor of a file's tensor, for what needs it."""
         if index not in self.signed:
             return self.tensors[index]
-        if index not in self.unsigned and self.beside(index).data is None:
+        if index not in self.unsigned and self.unsigned_copy(index).data is None:
             self.rebias(self.signed[index], self.unsigned[index])
         return self.unsigned[index]
 
@@ -127,7 +127,7 @@ class _Rewriting(Additions):
         """Adds a node that stays with uint8, and turns what it writes where others read int8."""
         inputs = tuple(None if t is None else self.as_unsigned(t.index) for t in node.inputs)
         turned = [t.index for t in node.outputs if t.index in self.signed and t.index not in self.unsigned]
-        outputs = tuple(self.beside(t.index) if t.index in turned else t for t in node.outputs)
+        outputs = tuple(self.unsigned_copy(t.index) if t.index in turned else t for t in node.outputs)
         self.nodes.append(replace(node, inputs=inputs, outputs=outputs))
         for index in turned:
             self.rebias(self.unsigned[index], self.signed[index])
@@ -140,7 +140,7 @@ class _Rewriting(Additions):
 
 
 def with_signed_bytes(model: SourceModel) -> SourceModel:
-    """The model with its legacy tensors as int8. Subgraphs behind the first stay as they are."""
+    """The model with its legacy tensors as int8. Only the first subgraph is rewritten."""
     legacy, chosen = _spread(model.nodes)
     if not legacy:
         return model
@@ -150,7 +150,7 @@ def with_signed_bytes(model: SourceModel) -> SourceModel:
         work.signed[index] = work.tensors[index] = replace(model.tensors[index].as_int8(), name=name)
     for index in dict.fromkeys(model.inputs):
         if index in legacy and model.tensors[index].data is None:
-            work.rebias(work.beside(index), work.signed[index])
+            work.rebias(work.unsigned_copy(index), work.signed[index])
     for node in model.nodes:
         (work.turned if id(node) in chosen else work.kept)(node)
     inputs = tuple(work.unsigned[i].index if i in work.unsigned else i for i in model.inputs)

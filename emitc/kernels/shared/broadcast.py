@@ -53,7 +53,7 @@ def broadcast_layer(
 
 
 def flat_layer(layer: Layer) -> Layer:
-    """The layer of `broadcast_layer` in one loop, where its walk is one along which every operand moves by an element."""
+    """The layer of `broadcast_layer` as one loop, where every operand advances by one element per step."""
     values = {param.name: param.value for param in layer.params}
     outer = [f"n{i}" for i in range(OUTER_LOOPS)]
     moves = [f"{name}_step" for name in NAMES if f"{name}_step" in values]

@@ -1,7 +1,7 @@
 """Loops over tensors that are broadcast to one shape, by numpy's rule.
 
-Neighbouring dimensions along which every operand behaves alike are one loop, so that almost every model needs at most two;
-five are printed.
+Neighbouring dimensions that each operand either repeats or traverses as a whole are one loop, so that almost every
+model needs at most two; five are printed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMES = "abc"
 
 @dataclass(frozen=True, slots=True)
 class BroadcastLoop:
-    """`count` steps over the output; steps: elements by which each operand moves at each (0: it is repeated)."""
+    """`count` steps over the output; steps: elements by which each operand advances (0: repeated)."""
 
     count: int
     steps: tuple[int, ...]
@@ -58,7 +58,7 @@ def loops_of(shapes: Sequence[Shape], output: Shape) -> tuple[BroadcastLoop, ...
 
 
 def _filled_up(loops: Sequence[BroadcastLoop], count: int) -> tuple[BroadcastLoop, ...]:
-    """The loops within so many of one pass that there are `count` or more."""
+    """The loops, inside as many loops of one pass as it takes to have `count`."""
     still = BroadcastLoop(1, (0,) * len(loops[0].steps))
     return (still,) * (count - len(loops)) + tuple(loops)
 

@@ -96,7 +96,7 @@ def spec(filters: Int64, bias: Int64, shifts: Sequence[int], *, reduced: bool) -
 
 
 def tables(q31: Sequence[int], shifts: Sequence[int], kind: KernelSpec, each: str) -> tuple[Table, ...]:
-    """Multipliers of 16 bits, and how far their products are shifted right behind what the kernel takes off first."""
+    """Multipliers of 16 bits, and the right shifts of their products beyond the bits that the kernel drops first."""
     first = 0 if kind.acc == "int64_t" else 16
     right = tuple(15 - shift - first for shift in shifts)
     return (

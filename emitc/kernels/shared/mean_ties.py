@@ -1,8 +1,8 @@
 """Where an integer mean of quantized values certainly rounds as ONNX Runtime's float32 mean does, and where it may not.
 
-ONNX Runtime dequantizes, sums and divides in float32, and every operation rounds. Its result differs from the exact mean by
-little, so that it rounds the same way unless the mean lies near a half between two integers; there the float32 operations
-have to be repeated one by one. How near is settled here, at compile time.
+ONNX Runtime dequantizes, sums and divides in float32, and every operation rounds. Its result differs from the exact
+mean by little, so that it rounds the same way unless the mean lies near a half between two integers; there the float32
+operations have to be repeated one by one. How near is decided here, at compile time.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _SHORT = {"float": "f32", "double": "f64"}
 
 
 def plain_numerics(node: SourceNode) -> Numerics:
-    """The arithmetic of a TFLite operator, by its first input: of numbers themselves, or of quantized ones."""
+    """The arithmetic of a TFLite operator, by its first input: plain numbers, or quantized values."""
     return Numerics.PLAIN if node.input(0).dtype in _UNSCALED else Numerics.TFLITE
 
 
@@ -120,7 +120,7 @@ def pointwise_layer(bound: BoundNode, kernel: Formula | str, parameters: tuple[P
 
 
 def copied(bound: BoundNode) -> Layer:
-    """y is x. Of an operator whose output is a view, the copy is printed only where that pass is switched off."""
+    """A copy of x to y. Where the output can be a view of x, it is printed only without the pass that makes views."""
     return Layer("movement/copy", overlaps=(in_step(bound),))
 
 
@@ -144,14 +144,14 @@ def quantized(values: Float32, quantization: Quantization, dtype: DType) -> Int6
 
 
 def check_real(bound: BoundNode) -> None:
-    """Refuses other types than float32 and int8 with scales; from int8 to float32 an operator has been put by a pass."""
+    """Refuses types other than float32 and int8 with scales. A pass makes operators from int8 to float32."""
     types = [(DType.FLOAT32,) * 2, (DType.INT8,) * 2, (DType.INT8, DType.FLOAT32)]
     require_types(bound, types, "float32, and int8 with scales")
     require_quantization(bound, *(t for t in (bound.input(0), bound.output) if t.dtype is DType.INT8))
 
 
 def _real(bound: BoundNode, x: Array | Int64) -> Float32:
-    """What the input stands for."""
+    """The real values of the input."""
     quantization = bound.input(0).quantization
     if bound.input(0).dtype is DType.FLOAT32:
         return np.asarray(x, np.float32)
@@ -222,7 +222,7 @@ def float_unit_layer(layer: Layer) -> Layer | str:
 
 
 def require_one_meaning(bound: BoundNode, *tensors: Tensor) -> None:
-    """Refuses quantized tensors of different scales, where the operator takes the numbers for what they stand for."""
+    """Refuses tensors of different scales where the operator compares or chooses the stored integers themselves."""
     if bound.node.op.numerics is not Numerics.QDQ:
         return
     for tensor in tensors:

@@ -36,7 +36,7 @@ def check_sum(bound: BoundNode) -> None:
 
 
 def rescaled(bound: BoundNode, acc: Int64) -> Array:
-    """Sums of steps as the output."""
+    """The sums of steps, requantized to the output."""
     y, last = bound.output, _multiplier(bound)
     wide = (acc << GAINED_BITS).astype(np.int32).astype(np.int64)
     result = requantize(wide, last.q31, last.shift) + y.zero_point

@@ -14,7 +14,7 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 @contextmanager
 def watched(watch: Watch) -> Iterator[None]:
-    """While it lasts, the function is told of every graph that runs inside of an operator, and of its inputs."""
+    """A context that calls the function with every graph that runs inside of an operator, and with its inputs."""
     token = _WATCH.set(watch)
     try:
         yield

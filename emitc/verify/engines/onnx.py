@@ -31,10 +31,10 @@ _DTYPES = {
 class OnnxRuntimeEngine:
     """ONNX Runtime without graph optimizations, one thread; see Engine.
 
-    preserve: keep the value of every node's every output for `tensors()`, by its name, as numpy has it in the file's type
-    and layout. The model must be one file: constants in files beside it are not found.
-    Raises EngineRefused for a model that it cannot load (also one of a newer opset or IR version than it knows),
-    EmitcError when the package is missing.
+    preserve: keep the value of every node's every output for `tensors()`, by its name, as numpy has it in the file's
+    type and layout. The model must be one file: constants in other files are not found. Raises EngineRefused for a
+    model that it cannot load (also one of a newer opset or IR version than it knows), EmitcError when the package is
+    missing.
     """
 
     name = "onnxruntime"
@@ -54,7 +54,7 @@ class OnnxRuntimeEngine:
             data = _with_every_value_as_output(model_bytes) if preserve else model_bytes
             self._session: Any = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
             self._outputs = [output.name for output in self._session.get_outputs()]
-            # Exposed values come behind the model's own outputs.
+            # Exposed values follow the model's own outputs.
             self._output_count = len(_parsed(model_bytes).graph.output) if preserve else len(self._outputs)
 
     def reset(self) -> None:
@@ -97,7 +97,7 @@ def with_functions_in_place(model: Any) -> Any:
 
 
 def _with_every_value_as_output(model_bytes: bytes) -> bytes:
-    """The model with the outputs of all its nodes behind its own outputs; the engine infers their types."""
+    """The model with the outputs of all its nodes after its own outputs; the engine infers their types."""
     model = with_functions_in_place(_parsed(model_bytes))
     graph = model.graph
     present = {output.name for output in graph.output}

@@ -1,7 +1,7 @@
 """A graph inside of an ONNX operator as a model of its own, so that an engine can run it and show every value in it.
 
-Its inputs are those of emitc's graph, which come from numpy references: any inputs that the graph may have would do. What it
-reads of the graphs round it and is constant there, or computed from constants, comes along.
+Its inputs are those of emitc's graph, which come from numpy references: any inputs that the graph may have would do.
+What it reads of the graphs around it and is constant there, or computed from constants, comes along.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _inside(node: Any) -> list[Any]:
 
 
 def _scopes(scopes: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Every graph, behind those round it."""
+    """Every graph, after the graphs around it."""
     yield scopes
     for node in scopes[-1].node:
         for graph in _inside(node):
@@ -83,7 +83,7 @@ def _is_that(graph: Graph, found: Any) -> bool:
 
 
 def _free(graph: Any) -> set[str]:
-    """The values that a graph, and those inside of it, read of others round it."""
+    """The values that a graph, and those inside of it, read of graphs around it."""
     used = {name for node in graph.node for name in node.input if name} | {value.name for value in graph.output}
     for node in graph.node:
         for inner in _inside(node):
@@ -93,7 +93,7 @@ def _free(graph: Any) -> set[str]:
 
 
 class _OuterConstants:
-    """Constants that a graph reads of those round it, and operators that compute such from constants, in execution order."""
+    """Constants that a graph reads of those around it, and the operators that compute them, in execution order."""
 
     def __init__(self, graphs: Sequence[Any]) -> None:
         self.constants: list[Any] = []

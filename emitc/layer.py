@@ -393,7 +393,7 @@ class ReductionFormula(Formula):
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """C text: `text`, behind it the name of the layer's table or structure of that role, where one is given."""
+    """C text: `text`, followed by the name of the layer's table or structure of that role, where one is given."""
 
     text: str = ""
     table: str = ""

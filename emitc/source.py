@@ -259,11 +259,11 @@ class SourceSubgraph:
 class SourceModel:
     """A model file: tensors, nodes in execution order, interface.
 
-    format: tflite or onnx. sha256: of the file, and of the constants in other files. blockers: what in the file stands against
-    compiling it at all. file_bytes: size of the file. subgraphs: those behind the first one. folded: operators that the
-    frontend has done, so that no node is left of them. unread: operators behind a blocker, of which nothing but the names is
-    known. sizes_chosen: open dimensions of inputs have got sizes. whole: the model as one message, with the constants of other
-    files in it; empty where the file itself is that.
+    format: tflite or onnx. sha256: of the file, and of the constants in other files. blockers: what in the file stands
+    against compiling it at all. file_bytes: size of the file. subgraphs: those after the first one. folded: operators
+    that the frontend has done, so that no node is left of them. unread: operators after a blocker, of which nothing
+    but the names is known. sizes_chosen: open dimensions of inputs have got sizes. whole: the model as one message,
+    with the constants of other files in it; empty where the file itself is that.
     """
 
     format: str

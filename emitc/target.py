@@ -223,7 +223,7 @@ def read_target(path: Path) -> Target:
 
 
 def _timing(target: _Table) -> Timing | None:
-    """The table `timing` of a target; None where it has none."""
+    """The table `timing` of a target; None where the target has no timing."""
     table = target.optional("timing")
     if table is None:
         return None

@@ -44,7 +44,7 @@ def not_downloaded(board: Board, where: Where, why: str) -> CannotCompile:
 
 
 def unreached(output: str) -> str:
-    """The line of PlatformIO's output that says it got no answer from the network; "" where there is none."""
+    """The line of PlatformIO's output that says it got no answer from the network; "" where no line does."""
     return next((line.strip() for line in output.splitlines() if _UNREACHED.search(line)), "")
 
 

@@ -104,7 +104,7 @@ def read_calibration(path: Path, inputs: dict[str, tuple[int, ...]]) -> list[dic
 
 
 def _only_fitting(arrays: dict[str, Array], inputs: dict[str, tuple[int, ...]]) -> Array | None:
-    """The samples of a model with one input, where one array alone can be them: what is called X beside labels y."""
+    """The samples of a model with one input, where only one array can be them: X in a file with labels y."""
     if len(inputs) != 1:
         return None
     (shape,) = inputs.values()

@@ -48,7 +48,7 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _budget(text: str) -> int | str:
-    """A number of bytes, K and M behind it as in --regions, or `min`."""
+    """A number of bytes with the suffixes K and M as in --regions, or `min`."""
     if text == "min":
         return text
     match = _BUDGET.fullmatch(text)

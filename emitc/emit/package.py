@@ -31,7 +31,7 @@ _ZEPHYR = (
 
 @cache
 def runtime_dir() -> Path:
-    """Where c_runtime lies: inside an installed wheel, or beside the package in a checkout."""
+    """Where c_runtime lies: inside an installed wheel, or next to the package in a checkout."""
     here = Path(__file__).resolve().parent.parent
     installed = here / "_data" / "c_runtime"
     return installed if installed.is_dir() else here.parent / "c_runtime"

@@ -1,4 +1,4 @@
-"""Copies and operations run beside each other until the stream waits: which may not touch the same bytes."""
+"""Copies and operations run at the same time until the stream waits, and must not touch the same bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Touched:
 
 
 def _extents(part: Part) -> Iterator[tuple[int, int]]:
-    """Of a tensor's tiles the first byte and the one behind the last; of other bytes the same."""
+    """The first byte and the byte after the last, of a tensor's tiles or of other bytes."""
     if isinstance(part, Span):
         yield part.offset, part.offset + part.size
         return
@@ -71,9 +71,9 @@ class Pending:
         self._operations: list[tuple[Command, tuple[_Touched, ...]]] = []
 
     def check(self, command: Command) -> None:
-        """Notes a command. Raises AccessFault where it touches bytes of what runs beside it.
+        """Notes a command. Raises AccessFault where it touches bytes of what runs at the same time.
 
-        A copy runs beside operations, and the other way round; operations keep their own order by BLOCKDEP, copies theirs.
+        A copy runs at the same time as operations; operations keep their own order by BLOCKDEP, copies theirs.
         """
         if isinstance(command, Wait):
             waiting = self._copies if command.dma else self._operations

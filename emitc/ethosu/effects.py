@@ -45,8 +45,9 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """reads, writes: of the scratch memory, before the stream has written it, and what it writes. First byte and the one behind
-    the last of each run, in turn.
+    """reads, writes: of the scratch memory, before the stream has written it, and what it writes.
+
+    First byte and the byte after the last of each run, in turn.
 
     uses_fast: whether the region of the fast scratch memory is used, where it is a memory of its own. carries_fast: whether
     bytes of it are read that the stream has not written.
@@ -59,7 +60,7 @@ class Effects:
 
     @property
     def end(self) -> int:
-        """The byte behind the last one of the scratch memory that is used."""
+        """The byte after the last one of the scratch memory that is used."""
         return max((*self.reads[-1:], *self.writes[-1:]), default=0)
 
 

@@ -52,7 +52,7 @@ class _Piece:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The first byte and the one behind the last."""
+        """The first byte and the byte after the last."""
         reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
         return self.base + sum(min(r, 0) for r in reach), self.base + sum(max(r, 0) for r in reach) + 1
 

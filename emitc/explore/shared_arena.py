@@ -1,4 +1,4 @@
-"""Several models in one memory: one arena that they take turns in, or one beside another, and a header that says which."""
+"""Several models in one memory: one arena in turns, or an arena for each, and a header that says which."""
 
 from __future__ import annotations
 

@@ -129,23 +129,24 @@ def _first_input(bound: BoundNode) -> tuple[Shape, ...]:
 class KernelDef:
     """One operator.
 
-    op: its class. summary: one line for the operator table. tflite: its builtin names, each with its parser; onnx: the same
-    for ONNX's operator names, after the frontend has put quantization on tensors and images into NHWC. Either may be a tuple
-    of names which `from_tflite` or `from_onnx` parses. reference and lower must be given. dtypes: types that the kernel
-    computes in, for the operator table; tflite_dtypes: those in TFLite models, where they are fewer. view: the output is
-    the input's bytes under another shape, so the layer vanishes. work: steps that the reference takes, about; it bounds
-    what is computed while compiling. transposed: the op for inputs in another order of dimensions, so that a Transpose can
-    move past the operator. It takes the node and a permutation such that every data input x is `transpose(u, permutation)`,
-    whose dimension i is dimension permutation[i] of u, and returns the op that makes v of the u with y = transpose(v,
-    permutation) for every output y; None where there is no such op. all_data: that is true of constant inputs too, at any
-    position; otherwise constants behind the first input (indices, statistics) are what `transposed` leaves as they are.
-    elementwise: every output element depends on the element of each input at the same (broadcast) place alone. moves: every
-    output element is an element of the first input, whatever its type. packed_input: position of the constant that may have
-    packed elements, -1 where none may. subgraphs: attributes that say which subgraphs the operator runs; its parser finds
-    them in `SourceNode.graphs`. variants: for cores that have more than every core. cost: of the portable kernel;
-    cost_with_vectors: on cores with a vector unit, which the compiler uses for some loops, where that is another. cases: names
-    of what a node is for its costs, the most exact one first. note: what the report should say of a node that does not do as
-    it reads, or "". shares_constants: constants that several such nodes read are printed once.
+    op: its class. summary: one line for the operator table. tflite: its builtin names, each with its parser; onnx: the
+    same for ONNX's operator names, after the frontend has put quantization on tensors and images into NHWC. Either may
+    be a tuple of names which `from_tflite` or `from_onnx` parses. reference and lower must be given. dtypes: types that
+    the kernel computes in, for the operator table; tflite_dtypes: those in TFLite models, where they are fewer. view:
+    the output is the input's bytes under another shape, so the layer vanishes. work: steps that the reference takes,
+    about; it bounds what is computed while compiling. transposed: the op for inputs in another order of dimensions, so
+    that a Transpose can move past the operator. It takes the node and a permutation such that every data input x is
+    `transpose(u, permutation)`, whose dimension i is dimension permutation[i] of u, and returns the op that makes v of
+    the u with y = transpose(v, permutation) for every output y; None where there is no such op. all_data: that is true
+    of constant inputs too, at any position; otherwise constants after the first input (indices, statistics) are what
+    `transposed` leaves as they are. elementwise: every output element depends on the element of each input at the same
+    (broadcast) place alone. moves: every output element is an element of the first input, whatever its type.
+    packed_input: position of the constant that may have packed elements, -1 where none may. subgraphs: attributes that
+    say which subgraphs the operator runs; its parser finds them in `SourceNode.graphs`. variants: for cores that have
+    more than every core. cost: of the portable kernel; cost_with_vectors: on cores with a vector unit, which the
+    compiler uses for some loops, where that is another. cases: names of what a node is for its costs, the most exact
+    one first. note: what the report should say of a node that does not do as it reads, or "". shares_constants:
+    constants that several such nodes read are printed once.
     """
 
     op: type[Op]

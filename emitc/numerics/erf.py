@@ -28,7 +28,7 @@ _LOG2_E, _MINUS_LN2_HIGH, _MINUS_LN2_LOW = (
     np.float32(-1.42860677e-6),
 )
 _WHOLE = np.float32(12582912.0)
-"""1.5 * 2^23: a sum with it has no digits behind the point."""
+"""1.5 * 2^23: a sum with it has no fractional digits."""
 
 
 def _polynomial(terms: tuple[float, ...], x: Float32) -> Float32:

@@ -22,7 +22,7 @@ _TERMS = (1.37805939e-3, 8.37312452e-3, 4.16695364e-2, 1.66664720e-1, 4.99999851
 """Coefficients, the highest power first."""
 _LOG2_E, _MINUS_LN2_HIGH, _MINUS_LN2_LOW = 1.44269504088896341, -6.93145752e-1, -1.42860677e-6
 _WHOLE = np.float32(12582912.0)
-"""1.5 * 2^23: a sum with it has no digits behind the point."""
+"""1.5 * 2^23: a sum with it has no fractional digits."""
 
 
 def exponential(x: Float32) -> Float32:

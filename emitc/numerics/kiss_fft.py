@@ -63,7 +63,7 @@ class Numbers:
 
     @property
     def bits(self) -> int:
-        """Of a number in fixed point behind its sign."""
+        """The bits of a fixed point number without its sign."""
         return 8 * self.dtype.bytes - 1
 
     @property
@@ -92,7 +92,7 @@ class Numbers:
         return self.turns_of([direction * math.pi * ((i + 1) / points + 0.5) for i in range(points // 2)])
 
     def turns_by_step(self, points: int, direction: int = -1) -> tuple[float, ...]:
-        """Turns of the steps behind the first one, all of radix 4: for each by once, twice and three times its angles."""
+        """Turns of the steps after the first, all of radix 4: for each by once, twice and three times its angles."""
         turns, found = self.twiddles(points, direction), list[float]()
         m = radices_of(points)[0]
         while m < points:
@@ -166,11 +166,11 @@ class Numbers:
     def _five(self, parts: Sequence[Values], once: Values, twice: Values) -> list[Values]:
         """Sums of five values, which are turned already. once, twice: a fifth and two fifths of a turn."""
         outer, across = self.kept(parts[1] + parts[4]), self.kept(parts[1] - parts[4])
-        inner, beside = self.kept(parts[2] + parts[3]), self.kept(parts[2] - parts[3])
+        inner, across_difference = self.kept(parts[2] + parts[3]), self.kept(parts[2] - parts[3])
         near = self.kept(parts[0] + self.times(outer, once[0]) + self.times(inner, twice[0]))
         far = self.kept(parts[0] + self.times(outer, twice[0]) + self.times(inner, once[0]))
-        first = self.times(across, once[1]) + self.times(beside, twice[1])
-        second = self.times(beside, once[1]) - self.times(across, twice[1])
+        first = self.times(across, once[1]) + self.times(across_difference, twice[1])
+        second = self.times(across_difference, once[1]) - self.times(across, twice[1])
         turned = self.kept(np.stack([first[..., 1], -first[..., 0]], axis=-1))
         back = self.kept(np.stack([second[..., 1], -second[..., 0]], axis=-1))
         return [parts[0] + self.kept(outer + inner), near - turned, far + back, far - back, near + turned]

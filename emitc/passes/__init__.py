@@ -114,7 +114,7 @@ def _with_inner(
 
 
 def _numbered(graph: Graph) -> Graph:
-    """The graph with a number of its own for every operator inside: passes number new ones behind those of their graph alone."""
+    """The graph with a unique number for every operator inside: passes number new ones by their own graph alone."""
     taken = {node.index for node in graph.nodes}
     last = max(_numbers(graph), default=0)
 

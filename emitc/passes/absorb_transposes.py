@@ -48,7 +48,7 @@ def _reordered(weights: Tensor, shape: tuple[int, ...], permutation: tuple[int, 
 
 
 def _one_less(graph: Graph) -> Graph | None:
-    """The graph without the first such Transpose; None where there is none."""
+    """The graph without the first such Transpose; None where no Transpose is like that."""
     for node in graph.nodes:
         if not isinstance(node.op, FullyConnected) or not graph.tensor(node.inputs[WEIGHTS]).is_constant:
             continue

@@ -138,7 +138,7 @@ class _Sweep:
         return True
 
     def operator(self, node: Node, permutation: Permutation) -> Op | None:
-        """The operator for operands in the order before the permutation; None where there is none."""
+        """The operator for operands in the order before the permutation; None where no operator does that."""
         kernel = definition_of(node.op)
         if isinstance(node.op, Quantize | Dequantize):
             source = self.work.tensors[

@@ -1,12 +1,13 @@
 """Channels that hold one value whatever the input is are neither computed nor stored; their readers get it in the bias.
 
-Training leaves such channels behind rectifiers: the sum is negative for every input, or so is what the channel adds to any
-later one. The proof is interval arithmetic on the quantized weights, layer by layer from the model's input on: every channel
-has a lowest and a highest value; where they are equal the channel is constant. Bit for bit the model's outputs stay.
+Training leaves such channels after rectifiers: the sum is negative for every input, or so is what the channel adds to
+any later one. The proof is interval arithmetic on the quantized weights, layer by layer from the model's input on:
+every channel has a lowest and a highest value; where they are equal the channel is constant. Bit for bit the model's
+outputs stay.
 
-Legal where all that reads the channel can do without: convolutions without groups and fully connected layers, by a term in
-their bias (behind padding only if the value is the zero point, which adds nothing), and what works channel by channel and
-is itself read by such only. Channels go in fours, as kernels do.
+Legal where all that reads the channel can do without: convolutions without groups and fully connected layers, by a term
+in their bias (after padding only if the value is the zero point, which adds nothing), and what works channel by channel
+and is itself read by such only. Channels go in fours, as kernels do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An Add of one constant for each channel behind a sum of products of float32 without a bias becomes its bias (ONNX).
+"""An Add of one constant for each channel after a sum of products of float32 without a bias becomes its bias (ONNX).
 
 Exporters write a linear layer as a MatMul and an Add. Such a bias is added to the whole sum, where a Conv's own is what its sums
 start with; the operator says which (`bias_last`), so that every rounding stays. Nothing else may read the sum.

@@ -1,4 +1,4 @@
-"""A RELU or RELU6 behind an operator with a fused activation becomes that activation; so does a Clip to the same bounds.
+"""A RELU or RELU6 after an operator with a fused activation becomes that activation; so does a Clip to the same bounds.
 
 Legal where both of the activation's tensors share scale and zero point (it is then a clamp, nothing is rounded again), or are
 float32, the operator has no activation yet, and its output has no other reader. Of ONNX's operators of float32 those that sum
@@ -35,7 +35,7 @@ def _floats(a: Tensor, b: Tensor) -> bool:
 
 
 def _activation(graph: Graph, node: Node) -> str | None:
-    """The fused activation that is the node's; None where there is none."""
+    """The fused activation that is the node's; None where no such activation exists."""
     name = _ACTIVATIONS.get(type(node.op))
     if isinstance(node.op, Clip):
         bounds = (node.op.low, node.op.high)

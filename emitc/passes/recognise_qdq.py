@@ -3,7 +3,7 @@
 One sweep from front to back. A DequantizeLinear is not emitted but remembered; operators that only move values move the
 quantized ones. A float operator all of whose computed operands are dequantized, and whose result is only quantized (after
 moves and a ReLU), becomes
-- a table of 256 bytes, where it and those behind it compute one byte from one byte, but for a ReLU between equal scales;
+- a table of 256 bytes, where it and those after it compute one byte from one byte, but for a ReLU between equal scales;
 - the same operator with `numerics=QDQ` on the quantized tensors, where its own `check` accepts them.
 Anything else stays in float32 between a DequantizeLinear and a QuantizeLinear, which is what ONNX Runtime computes; it is
 named in the graph's notes with the reason.
@@ -56,7 +56,7 @@ def _bounds(op: Op) -> tuple[float, float] | None:
 
 
 def _activation(low: float, high: float, output: Tensor) -> str | None:
-    """The fused activation that cuts off at real bounds, in front of a quantization; None where there is none.
+    """The fused activation that cuts off at real bounds, before a quantization; None where no activation is.
 
     Quantization keeps order, so that quantized bounds cut off the same values; one beyond the type's range cuts off nothing.
     """
@@ -92,7 +92,7 @@ class _Sweep:
     # ---- what a value is ----
 
     def quantized(self, name: str) -> Tensor | None:
-        """The quantized tensor behind a float one; None where there is none."""
+        """The quantized tensor that a float tensor dequantizes; None where no such tensor exists."""
         node = self.dequantized.get(self.work.current(name))
         return None if node is None else self.work.tensors[self.work.current(node.inputs[0])]
 
@@ -102,11 +102,11 @@ class _Sweep:
         tensor = self.work.tensors[name]
         if tensor.is_constant:
             return tensor.array()
-        behind = self.quantized(name)
-        if behind is None or not behind.is_constant:
+        stored = self.quantized(name)
+        if stored is None or not stored.is_constant:
             return None
         bound = self.work.bind(self.dequantized[name])
-        (value,) = registry()[Dequantize].reference(bound, [behind.array()])
+        (value,) = registry()[Dequantize].reference(bound, [stored.array()])
         return value
 
     def emit_remembered(self, name: str) -> None:
@@ -125,7 +125,7 @@ class _Sweep:
         return readers[0] if len(readers) == 1 and name not in self.graph.outputs else None
 
     def chain(self, node: Node) -> Iterator[Node]:
-        """The nodes behind a node's only output, as long as each is the only reader."""
+        """The nodes after a node's only output, as long as each is the only reader."""
         while len(node.outputs) == 1:
             reader = self.only_reader(node.outputs[0])
             if reader is None or reader.index in self.done:
@@ -136,7 +136,7 @@ class _Sweep:
     def result(self, node: Node, *, after: Node | None = None) -> _Result | None:
         """The quantization that the node's result meets, past moves and one activation.
 
-        after: a node behind it that belongs to the group already.
+        after: a later node that belongs to the group already.
         """
         start = after or node
         if len(start.outputs) != 1:
@@ -225,10 +225,10 @@ class _Sweep:
                     if constant.size != 1:
                         return False
                     continue
-                behind = self.quantized(name)
-                if behind is None or (source is not None and behind.name != source.name):
+                stored = self.quantized(name)
+                if stored is None or (source is not None and stored.name != source.name):
                     return False
-                source = behind
+                source = stored
                 made.add(self.work.current(name))
             made.add(step.outputs[0])
             if isinstance(step.op, Quantize):
@@ -331,12 +331,12 @@ class _Sweep:
         """
         names = []
         for position, name in enumerate(node.inputs):
-            behind = self.quantized(name) if name else None
+            stored = self.quantized(name) if name else None
             if position == BIAS and isinstance(node.op, _Accumulating):
                 continue
-            if name and behind is None:
+            if name and stored is None:
                 raise _StaysFloat("an operand is a constant in float32")
-            names.append(behind.name if behind else "")
+            names.append(stored.name if stored else "")
         if isinstance(node.op, _Accumulating):
             if self.work.tensors[names[WEIGHTS]].dtype is not DType.INT8:
                 raise _StaysFloat("its weights are not of 8 bits")
@@ -346,7 +346,7 @@ class _Sweep:
         return tuple(names)
 
     def bias_of(self, node: Node, add: Node) -> Array | None:
-        """The constant of an Add behind an operator, where it is one value per output channel."""
+        """The constant of an Add after an operator, where it is one value per output channel."""
         own = self.work.current(node.outputs[0])
         others = [name for name in add.inputs if self.work.current(name) != own]
         value = self.constant(others[0]) if len(others) == 1 else None
@@ -373,17 +373,17 @@ class _Sweep:
         x, w = self.work.tensors[names[0]], self.work.tensors[names[WEIGHTS]]
         assert w.quantization
         scale = x.scale * np.array(w.quantization.scales, np.float64)
-        behind = self.quantized(other)
+        stored = self.quantized(other)
         exact = (
-            behind is not None
-            and behind.dtype is DType.INT32
-            and behind.quantization is not None
-            and not any(behind.quantization.zero_points)
-            and behind.elements == value.size
-            and bool(np.all(np.abs(np.array(behind.quantization.scales) / scale - 1) < _BIAS_TOLERANCE))
+            stored is not None
+            and stored.dtype is DType.INT32
+            and stored.quantization is not None
+            and not any(stored.quantization.zero_points)
+            and stored.elements == value.size
+            and bool(np.all(np.abs(np.array(stored.quantization.scales) / scale - 1) < _BIAS_TOLERANCE))
         )
-        if exact and behind is not None:
-            integers: Array = behind.array().reshape(-1).astype(np.int64)
+        if exact and stored is not None:
+            integers: Array = stored.array().reshape(-1).astype(np.int64)
         else:
             integers, finer = self.rounded_bias(node, value, x, w, output)
             if finer:
@@ -427,7 +427,7 @@ class _Sweep:
 
     def run(self) -> Graph:
         """The graph with integer operators wherever there are any."""
-        # A bias may be dequantized behind the operator that it will be found to belong to.
+        # A bias may be dequantized after the operator that it will be found to belong to.
         for node in sorted(self.graph.nodes, key=lambda node: not self.dequantizes_constant(node)):
             if node.index in self.done:
                 continue

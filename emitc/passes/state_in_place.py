@@ -78,7 +78,7 @@ def _rolled(graph: Graph, state: Tensor) -> Graph | None:
 
 
 def _without_new(graph: Graph, state: Tensor, read: Node, assign: Node) -> _Rows | None:
-    """The variable holds the rows that the new ones are put behind."""
+    """The variable holds the rows to which the new ones are appended."""
     joins = _only_reader(graph, read.outputs[0])
     cuts = graph.producer(assign.inputs[0])
     if (
@@ -114,7 +114,7 @@ def _only_reader(graph: Graph, name: str) -> Node | None:
 
 
 def _joins_rows(graph: Graph, node: Node, old: str) -> bool:
-    """Whether a node puts the bytes of one tensor behind those of `old`, as they are."""
+    """Whether a node appends the bytes of one tensor to those of `old`, unchanged."""
     if not isinstance(node.op, Concatenation) or len(node.inputs) != 2 or node.inputs[0] != old or node.op.rescales:
         return False
     tensors = [graph.tensor(name) for name in (*node.inputs, *node.outputs)]

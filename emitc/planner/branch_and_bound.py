@@ -37,7 +37,7 @@ class _Pair(NamedTuple):
 
 
 class _Open(Enum):
-    """What became of a question beside a list of offsets. NONE: there is no packing. UNKNOWN: the work ran out."""
+    """The answers to a question that are no list of offsets. NONE: there is no packing. UNKNOWN: the work ran out."""
 
     NONE = 0
     UNKNOWN = 1
@@ -73,7 +73,7 @@ def lowest_or_best(problem: Problem, offsets: list[int], bound: int, effort: flo
 
 
 def _core(problem: Problem, limit: int) -> tuple[list[int], list[int]]:
-    """(buffers that may find no place below `limit` bytes, the others in the order in which they always do, behind the first).
+    """(buffers that may find no place below `limit` bytes, the others in an order in which each finds one after those).
 
     A buffer has one place more than its range has steps of its alignment. Strictly between two multiples of the grid, so far
     apart as a neighbour forbids, lies one multiple less than steps; of a coarser alignment there may be as many.

@@ -171,33 +171,33 @@ class _Costs:
         return sum(self.size[name] for name in self.inputs) - self.unread
 
     def of(self, step: int, done: int, alive: int) -> tuple[int, int]:
-        """(bytes held while `step` runs after the steps `done`, bytes alive behind it); `alive` bytes in front of it."""
-        behind = done | 1 << step
+        """(bytes held while `step` runs after the steps `done`, bytes alive after it); `alive` bytes before it."""
+        after = done | 1 << step
         held, left = alive + self.scratch[step], alive
         for name in self.touched[step]:
             users = self.users[name]
             if not users & done and name not in self.inputs:
                 held += self.size[name]
                 left += self.size[name]
-            if not users & ~behind and name not in self.outputs:
+            if not users & ~after and name not in self.outputs:
                 left -= self.size[name]
         if not done:
             held += self.unread
-        return held - self._saving(step, done, behind), left
+        return held - self._saving(step, done, after), left
 
-    def _saving(self, step: int, done: int, behind: int) -> int:
+    def _saving(self, step: int, done: int, after: int) -> int:
         pairs = self.pairs[step]
         if not pairs:
             return 0
-        usable = tuple(self._usable(pair, done, behind) for pair in pairs)
+        usable = tuple(self._usable(pair, done, after) for pair in pairs)
         key = step, usable
         if key not in self.saved:
             used = [pair for pair, use in zip(pairs, usable, strict=True) if use]
             self.saved[key] = bytes_saved(self.size, used)
         return self.saved[key]
 
-    def _usable(self, pair: Overlap, done: int, behind: int) -> bool:
-        if pair.left in self.outputs or self.users[pair.left] & ~behind:
+    def _usable(self, pair: Overlap, done: int, after: int) -> bool:
+        if pair.left in self.outputs or self.users[pair.left] & ~after:
             return False
         return not self.users[pair.right] & done and pair.right not in self.inputs
 
@@ -211,7 +211,7 @@ class _Costs:
 
 
 class _State(NamedTuple):
-    """A set of steps `done`, the lowest peak and a way by which it was reached, and what is known behind it.
+    """A set of steps `done`, the lowest peak and a way by which it was reached, and what is known after it.
 
     alive: bytes. ready: steps that may be next. previous, step: the state before this one and the step between them.
     """

@@ -4,10 +4,10 @@ Buffers are put on top of one another, so the placed ones have a skyline: over e
 is used. A valley is a stretch of steps at one level between two higher walls. Only buffers that live inside it can
 lie on its floor; where none does, or none is wanted, the floor is lost up to the lower wall.
 
-What makes the search short is the account of what may be lost: at a step whose buffers sum up to the height asked for, not a
-byte. There the floor must be covered, next to a wall by a buffer that begins (or ends) exactly at it, and a valley where
-none is left is a dead end. The valley with the fewest candidates goes first. From a dead end the search goes back to the
-latest choice beside that valley; after a while it starts again with another taste for candidates.
+What makes the search short is the account of what may be lost: at a step whose buffers sum up to the height asked for,
+not a byte. There the floor must be covered, next to a wall by a buffer that begins (or ends) exactly at it, and a
+valley where none is left is a dead end. The valley with the fewest candidates goes first. From a dead end the search
+goes back to the latest choice next to that valley; after a while it starts again with another taste for candidates.
 
 Overlaps are not made use of: buffers that need not be disjoint are placed disjoint, which is legal too.
 """
@@ -79,9 +79,9 @@ class _Board:
 class _Taste:
     """How much counts what speaks for a candidate, each on the scale of the problem.
 
-    tight: that it has a column where little may be lost. long: its columns. large: its bytes. fitting: that it begins or ends
-    at a wall. flush: that it is as high as the wall beside it. noise: share of chance. choices: candidates that
-    are tried for one floor.
+    tight: that it has a column where little may be lost. long: its columns. large: its bytes. fitting: that it begins
+    or ends at a wall. flush: that it is as high as the wall next to it. noise: share of chance. choices: candidates
+    that are tried for one floor.
     """
 
     tight: float
@@ -220,11 +220,11 @@ class _Search:
         while self._choices:
             choice = self._choices.pop()
             i = self._order[choice.placed]
-            beside = self._board.first[i] <= end and self._board.end[i] >= start
+            touches = self._board.first[i] <= end and self._board.end[i] >= start
             for j in self._order[choice.placed :]:
                 self.offsets[j] = UNPLACED
             del self._order[choice.placed :]
-            if choice.others and beside:
+            if choice.others and touches:
                 self._skyline, self._losable, self._waiting = choice.skyline, choice.losable, choice.waiting
                 self._valleys = choice.valleys
                 self._place(choice.others[0], choice.level, choice.others[1:])
@@ -232,7 +232,7 @@ class _Search:
         return False
 
     def _walls(self, start: int, end: int) -> tuple[int, int]:
-        """Heights beside [start, end)."""
+        """Heights of the walls at both ends of [start, end)."""
         left = self._skyline[start - 1] if start else _WALL
         right = self._skyline[end] if end < self._board.columns else _WALL
         return left, right
@@ -253,16 +253,16 @@ class _Search:
             del self._valleys[known]
         column = start
         while column < end:
-            level, behind = skyline[column], column + 1
-            while behind < end and skyline[behind] == level:
-                behind += 1
-            left, right = self._walls(column, behind)
+            level, stop = skyline[column], column + 1
+            while stop < end and skyline[stop] == level:
+                stop += 1
+            left, right = self._walls(column, stop)
             if left > level < right and level < _WALL:
-                self._valleys[column] = _Valley(behind, level, self._candidates(column, behind, level))
-            column = behind
+                self._valleys[column] = _Valley(stop, level, self._candidates(column, stop, level))
+            column = stop
 
     def _candidates(self, start: int, end: int, level: int) -> list[int] | None:
-        """Buffers that may lie on the floor of a valley; where nothing may be lost beside a wall, those that stand at it."""
+        """Buffers that may lie on the floor of a valley; where no byte may be lost, only those that touch a wall."""
         board = self._board
         inside = [
             i

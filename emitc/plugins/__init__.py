@@ -1,9 +1,10 @@
 """Operators that a user brings along: one Python file with their definitions, and the templates of their C.
 
-A plugin exports `KERNELS`, or `KERNEL` for a single one: definitions as those of `emitc/kernels`, of operator classes of its own.
-Its templates are the dictionary `TEMPLATES`, name to text, or else the file of its own name with the suffix `.c.j2` beside it.
-Loading gives a value: the registry is never changed, the module stays out of `sys.modules`, and a further load of the same file
-makes new classes. What a plugin raises while it is loaded or used becomes an EmitcError that names the file, and the line in it.
+A plugin exports `KERNELS`, or `KERNEL` for a single one: definitions as those of `emitc/kernels`, of operator classes
+of its own. Its templates are the dictionary `TEMPLATES`, name to text, or else the file of its own name with the suffix
+`.c.j2` in its folder. Loading gives a value: the registry is never changed, the module stays out of `sys.modules`, and
+a further load of the same file makes new classes. What a plugin raises while it is loaded or used becomes an EmitcError
+that names the file, and the line in it.
 """
 
 from __future__ import annotations
@@ -265,15 +266,15 @@ class _Loader:
         own = getattr(module, "TEMPLATES", None)
         file = ("", "")
         if own is None:
-            beside = self.path.with_name(self.path.stem + _SUFFIX)
-            if not beside.exists():
+            template_file = self.path.with_name(self.path.stem + _SUFFIX)
+            if not template_file.exists():
                 return (), file
-            data = self.read(beside)
+            data = self.read(template_file)
             try:
                 own = {self.path.stem: data.decode("ascii")}
             except UnicodeDecodeError as error:
-                raise self.refusal(f"{beside.name} is no template", "C sources of emitc are ASCII") from error
-            file = beside.name, hashlib.sha256(data).hexdigest()
+                raise self.refusal(f"{template_file.name} is no template", "C sources of emitc are ASCII") from error
+            file = template_file.name, hashlib.sha256(data).hexdigest()
         if not isinstance(own, Mapping) or not all(isinstance(t, str) for pair in own.items() for t in pair):
             raise self.refusal(
                 f"TEMPLATES of the plugin {self.path.name} is no dictionary of texts", "it maps names to templates"

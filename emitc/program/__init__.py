@@ -276,11 +276,12 @@ class Requirement:
 class Program:
     """A model as C: name is its C name, upper that name in capitals for macros. pins: tensors inside the buffers of others.
 
-    steps: every layer in order. schedule: what run() does, one entry for each stage of the memory plan. regions: the arenas
-    where there are several; slots then have offsets in the arena of their region, and plan has all of them one behind the
-    other. weights: the region that constants are to lie in, "" where the linker decides. templates: name and text of
-    those of kernels that plugins bring along. state_args: of a graph inside an operator, the variables that its function gets
-    pointers to, each as the number of the operator's output that it is. estimated_cycles: of one inference.
+    steps: every layer in order. schedule: what run() does, one entry for each stage of the memory plan. regions: the
+    arenas where there are several; slots then have offsets in the arena of their region, and plan has all of them one
+    after the other. weights: the region that constants are to lie in, "" where the linker decides. templates: name and
+    text of those of kernels that plugins bring along. state_args: of a graph inside an operator, the variables that its
+    function gets pointers to, each as the number of the operator's output that it is. estimated_cycles: of one
+    inference.
     """
 
     name: str
@@ -322,7 +323,7 @@ class Program:
         return tuple((region.name, region.plan) for region in self.regions) or (("", self.plan),)
 
     def start_of(self, slot: Slot) -> int:
-        """Where a buffer lies when all arenas are counted one behind the other."""
+        """Where a buffer lies when all arenas are counted one after another."""
         return slot.offset_bytes + next((r.start_bytes for r in self.regions if r.name == slot.region), 0)
 
     @property
@@ -356,7 +357,7 @@ class Program:
 
     @property
     def every_step(self) -> Iterator[Step]:
-        """The layers, each behind those of the programs that it runs."""
+        """The layers, each after those of the programs that it runs."""
         for step in self.steps:
             for part in step.parts:
                 yield from part.every_step

@@ -85,10 +85,10 @@ class Slot:
 class ArenaRegion:
     """The arena of one region of memory, where there are several.
 
-    name: as the user gave it; upper, lower: in macros and members. variable: the C variable that points to the arena; used:
-    run() needs it. claim: the line of proof without the name. start_bytes: where the arena starts when all of them are counted
-    one behind the other, as in `Program.plan`. limit_bytes: what the region has for it. traffic_bytes: read and written there
-    in one run, an estimate.
+    name: as the user gave it; upper, lower: in macros and members. variable: the C variable that points to the arena;
+    used: run() needs it. claim: the line of proof without the name. start_bytes: where the arena starts when all of
+    them are counted one after another, as in `Program.plan`. limit_bytes: what the region has for it. traffic_bytes:
+    read and written there in one run, an estimate.
     """
 
     name: str

@@ -65,7 +65,7 @@ class Blocks:
         return slice(start, start + size)
 
     def write(self, place: Place, value: bytes, who: str, skipped: int = 0) -> None:
-        """Stores bytes, `skipped` behind the place. who: what they are part of."""
+        """Stores bytes, `skipped` bytes after the place. who: what they are part of."""
         if not self.who or self.who[-1] != who:
             self.who.append(who)
         part = self._range(place, len(value), skipped)

@@ -132,12 +132,12 @@ class Rows:
                     self.fault(
                         call.step.index, use.tensor, -1, f"row {row} reads row {other}, of which {kept} are there"
                     )
-                behind = (other - self.first[use.tensor.name]) * use.tensor.row_bytes
-                self.compare(call.step.index, use.tensor, other, start, behind)
+                offset = (other - self.first[use.tensor.name]) * use.tensor.row_bytes
+                self.compare(call.step.index, use.tensor, other, start, offset)
 
-    def compare(self, index: int, tensor: RowTensor, row: int, start: Place, behind: int) -> None:
+    def compare(self, index: int, tensor: RowTensor, row: int, start: Place, skipped: int) -> None:
         """A row of a tensor against its value."""
-        count, writer = self.run.blocks.mismatch(start, self.row(tensor, row), behind)
+        count, writer = self.run.blocks.mismatch(start, self.row(tensor, row), skipped)
         if count:
             self.fault(index, tensor, count, f"row {row} has been overwritten by {writer or 'nobody'}")
 

@@ -46,7 +46,7 @@ def not_of_tflm(compiled: Compiled) -> EngineRefused | None:
 
 
 def _unset_padding(compiled: Compiled) -> EngineRefused | None:
-    """That SPACE_TO_BATCH_ND pads with a zero point, in whose place TFLite Micro has a number that it never sets."""
+    """The refusal of a SPACE_TO_BATCH_ND that pads with a zero point: TFLite Micro never sets its padding value."""
     built = next((step.graph for step in compiled.history if not step.inside), compiled.graph)
     for bound in built.bound():
         if compiled.source.format == "tflite" and pads_with(bound):

@@ -72,7 +72,7 @@ class OperatorSpec:
 
 @dataclass(frozen=True, slots=True)
 class SubgraphSpec:
-    """One subgraph beside the main one: a branch of IF or WHILE, or the initialisation that CALL_ONCE names."""
+    """One subgraph in addition to the main one: a branch of IF or WHILE, or the initialisation that CALL_ONCE names."""
 
     tensors: tuple[TensorSpec, ...]
     operators: tuple[OperatorSpec, ...]
@@ -277,7 +277,7 @@ def _operator(builder: flatbuffers.Builder, operator: OperatorSpec, codes: _Oper
 
 
 def _option_table(opcode: str) -> str | None:
-    """The option table of a builtin operator, None where it has none."""
+    """The option table of a builtin operator, None where the operator has no table."""
     words = (word if word[:1].isdigit() else word.capitalize() for word in opcode.split("_"))
     table = _OPTION_TABLES.get(opcode, f"{''.join(words)}Options")
     return table if hasattr(tflite.BuiltinOptions, table) and opcode not in _WITHOUT_OPTIONS.split() else None

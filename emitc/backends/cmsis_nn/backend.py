@@ -44,16 +44,16 @@ class CmsisNn(Backend):
 
     @cached_property
     def library(self) -> Library:
-        """The tree; read when it is asked for first."""
+        """The tree, which is read on first use."""
         tree, instructions = read_tree(self._path), instruction_set(self._target)
         return Library(tree, instructions, frozenset(source_index(tree, instructions)))
 
     def supports(self, bound: BoundNode) -> str:
-        """By the rules of `lowering`."""
+        """Why the library does not run the node, by the rules of `lowering`; "" where it does."""
         return refusal(self.library, bound)
 
     def cost(self, bound: BoundNode) -> float:
-        """By the table of `cost`."""
+        """The estimated cycles, by the table of `cost`."""
         return cost_of(bound, self.library.instructions)
 
     def lower(self, bound: BoundNode) -> Layer:

@@ -155,7 +155,7 @@ def convolve_1_x_n_s8(version: Version, instructions: InstructionSet, call: Call
 
 
 def convolve_wrapper_s8(version: Version, instructions: InstructionSet, call: Call, *, wrapper: bool = False) -> int:
-    """Of the kernel that the library takes the wrapper to run. wrapper: of the kernel that it does run."""
+    """The size for the kernel that the library takes the wrapper to run. wrapper: for the kernel that really runs."""
     if is_1x1(version, call, wrapper=wrapper):
         return 0
     if is_1_x_n(version, call, wrapper=wrapper):
@@ -179,7 +179,7 @@ def convolve_fast_s16(version: Version, instructions: InstructionSet, call: Call
 
 
 def convolve_wrapper_s16(version: Version, instructions: InstructionSet, call: Call) -> int:
-    """Of the kernel that runs."""
+    """The size for the kernel that runs."""
     if version.functions < (15, 0, 0):
         fast = call.taps * call.input.c < FAST_S16_TAPS and not call.dilated
         return convolve_fast_s16(version, instructions, call) if fast else 0
@@ -239,7 +239,10 @@ def turned(call: Call) -> Call:
 
 
 def depthwise_conv_wrapper_s8(version: Version, instructions: InstructionSet, call: Call) -> int:
-    """Of the kernel that runs; for MVE one input channel is a convolution with reordered weights since 7.0.0."""
+    """The size for the kernel that runs.
+
+    For MVE, one input channel is a convolution with reordered weights since 7.0.0.
+    """
     mve = instructions is InstructionSet.MVE
     if as_convolution(version, instructions, call):
         weights = call.filter.n * call.filter.h * call.filter.w * call.filter.c
@@ -253,13 +256,13 @@ def depthwise_conv_wrapper_s8(version: Version, instructions: InstructionSet, ca
 
 
 def depthwise_conv_s4_opt(version: Version, instructions: InstructionSet, call: Call) -> int:
-    """As of the 8-bit kernel for DSP, and from 6.0.0 on for MVE as of that for MVE."""
+    """The size for the 8-bit kernel for DSP; for MVE, from 6.0.0 on, that for the 8-bit MVE kernel."""
     mve = instructions is InstructionSet.MVE and version.support >= (21, 1, 0)
     return depthwise_conv_s8_opt(version, InstructionSet.MVE if mve else InstructionSet.DSP, call)
 
 
 def depthwise_conv_wrapper_s4(version: Version, instructions: InstructionSet, call: Call) -> int:
-    """Of the kernel that runs."""
+    """The size for the kernel that runs."""
     return depthwise_conv_s4_opt(version, instructions, call) if _one_filter_a_channel(call) else 0
 
 
@@ -270,7 +273,7 @@ def depthwise_conv_fast_s16(version: Version, instructions: InstructionSet, call
 
 
 def depthwise_conv_wrapper_s16(version: Version, instructions: InstructionSet, call: Call) -> int:
-    """Of the kernel that runs."""
+    """The size for the kernel that runs."""
     taps = call.taps * (call.input.c if version.support < (14, 2, 0) else 1)
     fast = call.input.c == call.output.c and not call.dilated and taps < FAST_S16_TAPS
     return depthwise_conv_fast_s16(version, instructions, call) if fast else 0

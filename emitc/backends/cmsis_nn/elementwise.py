@@ -111,7 +111,7 @@ def softmax(library: Library, bound: BoundNode) -> Layer:
 
 
 def softmax_16_refusal(library: Library, bound: BoundNode) -> str:
-    """By the faults of the version."""
+    """Why this version computes arm_softmax_s16 wrongly for the node; "" where it does not."""
     rows = _rows(bound)
     return library.fault("arm_softmax_s16", Call(rows, Dims(1, 1, 1, 1), rows))
 

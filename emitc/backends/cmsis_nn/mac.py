@@ -91,7 +91,7 @@ def _conv_2d_call(bound: BoundNode) -> tuple[Call, Window]:
 
 
 def _suffix(bound: BoundNode) -> str:
-    """Of functions: by the bits of activations and weights."""
+    """The suffix of the function's name: the bits of activations and weights."""
     if int16.is_wide(bound):
         return "s16"
     return "s4" if bound.input(WEIGHTS).dtype.packed else "s8"

@@ -30,7 +30,7 @@ class Edge:
     size: int | None = None
 
     def of(self, run: Mapping[str, bytes]) -> Bytes:
-        """With the values of one run, by the tensor's name."""
+        """The edge's bytes in one run. run: the bytes of every tensor, by name."""
         data = run[self.tensor]
         end = len(data) if self.size is None else self.first + self.size
         return Bytes(self.region, self.offset, data[self.first : end])

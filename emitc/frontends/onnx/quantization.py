@@ -325,7 +325,7 @@ def _spread(q: Quantization, rank: int) -> tuple[NDArray[np.float32], NDArray[np
 
 
 def _real(tensor: SourceTensor | None) -> Array | None:
-    """What a quantized constant stands for."""
+    """The real values of a quantized constant."""
     if tensor is None or tensor.quantization is None:
         return None
     scale, zero = _spread(tensor.quantization, len(tensor.shape))

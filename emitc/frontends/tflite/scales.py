@@ -39,7 +39,7 @@ _TYPES = ("int8", "int16")
 
 
 def _quantization(tensor: SourceTensor | None) -> Quantization | None:
-    """That of a tensor whose scale a move may leave behind."""
+    """The quantization of a tensor whose scale a move may ignore."""
     fits = tensor is not None and tensor.dtype in _TYPES and not tensor.is_variable
     return tensor.quantization if tensor and fits and tensor.quantization and tensor.quantization.per_tensor else None
 

@@ -75,7 +75,7 @@ class InnerState:
                         yield inner, self.own_of(inner, index, tensor)
 
     def too_many(self, node: SourceNode) -> EmitcError:
-        """That a node runs more operators than a model may have."""
+        """The error for a node that runs more operators than a model may have."""
         return node.refusal(f"{node.op_type} runs too many operators", f"the limit is {MAX_OPERATORS}")
 
     def own_of(self, node: SourceNode, index: int, tensor: SourceTensor) -> int:

@@ -114,11 +114,11 @@ def from_tflite(node: SourceNode) -> Parsed:
 
 
 def _tflite_ends(size: int, stride: int, kernel: int, given: int, *, same: bool) -> tuple[int, int, int]:
-    """Along one dimension: what is cut off before and behind, and what the output reaches beyond the filter."""
+    """Along one dimension: elements cut off at the start and at the end, and those beyond the filter."""
     outputs = -(-(size if same else size - kernel + 1) // stride)
     before = max(0, (outputs - 1) * stride + kernel - size) // 2
-    behind = (given - 1) * stride + kernel - before - size
-    return before, max(0, behind), max(0, -behind)
+    at_end = (given - 1) * stride + kernel - before - size
+    return before, max(0, at_end), max(0, -at_end)
 
 
 def tflite_padding(bound: BoundNode) -> str:

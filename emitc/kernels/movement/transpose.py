@@ -134,7 +134,7 @@ def cycles(factor: int, last: int) -> tuple[int, ...]:
 
 
 def _in_place(bound: BoundNode, found: StridedLoop) -> Layer | None:
-    """The layer that needs no second place; None where there is none, or the table of cycles would be long."""
+    """The layer that needs no second place; None where none exists, or its table of cycles would be long."""
     x = bound.input(0)
     matrices = _matrices(found, x.dtype.bytes)
     if matrices is None or x.is_constant or x.dtype.packed:

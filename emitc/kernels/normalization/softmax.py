@@ -62,7 +62,7 @@ _REALS = ("emitc_fpu_norm.h", "emitc_mve.h", "emitc_mve_float32.h", "emitc_mve_t
 
 @dataclass(frozen=True, slots=True)
 class Softmax(Op):
-    """beta: factor on the input. axis: the dimension. flat: it and all behind it are one row."""
+    """beta: factor on the input. axis: the dimension. flat: it and all later ones are one row."""
 
     beta: float
     axis: int = -1
@@ -323,7 +323,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     if portable.template != "normalization/softmax" or portable.spec is not PLAIN:
         return _no_variant(portable)
     (table,) = portable.tables
-    # A larger distance reads the 0 behind the table, which takes no comparison.
+    # A larger distance reads the 0 after the table, which takes no comparison.
     table = replace(table, values=(*table.values, 0), comment=f"{table.comment}; 0 for all larger ones")
     params = tuple(param for param in portable.params if param.name in ("rows", "depth", "steps"))
     return replace(portable, template="normalization/softmax_mve", tables=(table,), params=params, headers=headers)

@@ -105,7 +105,7 @@ def _lower(bound: BoundNode) -> Layer:
 
 
 def _lower_append(bound: BoundNode) -> Layer:
-    """One move inside the variable, by blocks where its steps allow that, and one copy behind it."""
+    """One move inside the variable, by blocks where its steps allow that, and one copy after it."""
     x, y = bound.input(0), bound.output
     operands, tables = data_operands(x)
     kept = y.size_bytes - x.size_bytes

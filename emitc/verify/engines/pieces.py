@@ -41,7 +41,7 @@ class _Piece:
         self.reset()
 
     def reset(self) -> None:
-        """As if it had not run."""
+        """Drops the engines, so that the next run starts from the initial state."""
         self._engine: TflmEngine | LiteRtEngine | None = None
         self._other: LiteRtEngine | None = None
 
@@ -191,7 +191,7 @@ class PiecesEngine:
         return self._values[index]
 
     def _first_value(self, index: int) -> Array:
-        """Of a variable: its zero point in types of one byte, and zeros in others."""
+        """A variable's first value: its zero point in types of one byte, and zeros in others."""
         dtype, shape = self._type_of(index)
         quantization = self._graph.tensors[index].quantization
         points = None if quantization is None or dtype.itemsize > 1 else quantization.zeroPoint

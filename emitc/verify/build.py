@@ -262,10 +262,13 @@ class _Block:
 class HostModel:
     """One instance of a compiled model on the host. hooks: functions of this process that the library calls.
 
+    sharing: another instance of the model, whose arena this one uses too, with a state block of its own.
     Raises RuntimeError when the generated code returns an error, MemoryFault when it writes outside its memory.
     """
 
-    def __init__(self, library: Path, interface: Interface, hooks: Sequence[HostHook] = ()) -> None:
+    def __init__(
+        self, library: Path, interface: Interface, hooks: Sequence[HostHook] = (), sharing: HostModel | None = None
+    ) -> None:
         self.interface = interface
         self._ffi = cffi.FFI()
         declared = [_declarations(interface), "void host_set_hook(void (*function)(uint32_t, const void *, size_t));"]
@@ -278,10 +281,11 @@ class HostModel:
         self._hooks = [self._ffi.callback(hook.signature, hook.function, error=-1) for hook in hooks]
         for hook, callback in zip(hooks, self._hooks, strict=True):
             getattr(self._lib, hook.register)(callback)
-        self._arenas = tuple(
+        own = (
             _Block(f"the arena in {region}" if region else "an arena", size, interface.alignment)
             for region, size in interface.arenas
         )
+        self._arenas: tuple[_Block, ...] = sharing._arenas if sharing else tuple(own)
         self._state = _Block("a state block", interface.state_bytes, interface.alignment)
         self._self = self._ffi.new(f"{interface.name}_t *")
         self._callback: Any = None

@@ -31,7 +31,16 @@ def clang_tidy() -> str:
 
 
 def tidied(files: list[str], includes: list[str]) -> subprocess.CompletedProcess[str]:
-    command = [clang_tidy(), f"--config-file={ROOT / '.clang-tidy'}", "--quiet", *files, "--", "-std=c11", "-DEMITC_NO_ASM", *includes]
+    command = [
+        clang_tidy(),
+        f"--config-file={ROOT / '.clang-tidy'}",
+        "--quiet",
+        *files,
+        "--",
+        "-std=c11",
+        "-DEMITC_NO_ASM",
+        *includes,
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

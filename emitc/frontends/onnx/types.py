@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from emitc.errors import Where
-from emitc.frontends.onnx.file import faulty
+from emitc.frontends.onnx.faulty import faulty
 from emitc.ir import Array
 
 SHAPE_OF_INPUT = frozenset(("GroupNormalization",))

@@ -66,6 +66,28 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class FlashTiming:
+    """What a board's flash adds to the cycles that the same code takes without wait states.
+
+    code_percent: of those cycles, for instructions that no cache has. cycles_per_constant_byte: of a byte that a load reads
+    from flash. error_percent: the largest error against published measurements. source: of the figures.
+    """
+
+    source: str
+    error_percent: int
+    code_percent: float
+    cycles_per_constant_byte: float
+
+    def cycles(self, without_waits: float, constant_bytes: int) -> float:
+        """Cycles of code that takes `without_waits` in a memory without wait states.
+
+        >>> FlashTiming("", 4, 10.0, 0.5).cycles(1000.0, 200)
+        1200.0
+        """
+        return without_waits * (1 + self.code_percent / 100) + self.cycles_per_constant_byte * constant_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One instruction set with the compiler that serves it.
 
@@ -137,6 +159,7 @@ class Board:
     target: name of its Target. clock_hz: of the core. measures: what a run on it reports, a subset of MEASURES.
     core: of a board of kind "rtl", the name of its file in boards/rtl.
     free_stack_bytes: bytes below the application's stack pointer that are surely stack, 0 where that is not known.
+    flash_timing: None where it is not known. energy_nj_per_cycle: published, of the whole chip; 0 where it is not known.
     """
 
     name: str
@@ -150,6 +173,8 @@ class Board:
     free_stack_bytes: int = 0
     note: str = ""
     core: str = ""
+    flash_timing: FlashTiming | None = None
+    energy_nj_per_cycle: float = 0.0
 
     @property
     def flash_bytes(self) -> int:
@@ -237,6 +262,17 @@ def _timing(target: _Table) -> Timing | None:
     return Timing(source, error, **given)
 
 
+def _flash_timing(board: _Table) -> FlashTiming | None:
+    """The table `flash_timing` of a board; None where it has none."""
+    table = board.optional("flash_timing")
+    if table is None:
+        return None
+    code, constants = (table.cycles(key, zero=True) for key in ("code_percent", "cycles_per_constant_byte"))
+    found = FlashTiming(table.text("source"), table.positive("error_percent"), code, constants)
+    table.close()
+    return found
+
+
 def read_board(path: Path) -> Board:
     """The board that a TOML file describes; EmitcError where it is not valid."""
     table = _read(path)
@@ -263,6 +299,8 @@ def read_board(path: Path) -> Board:
         free_stack_bytes=table.positive("free_stack_bytes", default=0),
         note=table.text("note", default=""),
         core=table.text("core", default=""),
+        flash_timing=_flash_timing(table),
+        energy_nj_per_cycle=table.cycles("energy_nj_per_cycle", 0.0, zero=True),
     )
     if (board.kind == "rtl") != (board.core in _names(boards_dir() / "rtl")):
         raise table.refusal("core", f'a board of kind "rtl" names one of {", ".join(_names(boards_dir() / "rtl"))}')

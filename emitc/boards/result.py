@@ -11,8 +11,8 @@ from emitc.boards.elf import ImageSizes
 from emitc.boards.protocol import CaseLines, Transcript
 from emitc.boards.rtl import Function, Simulated
 from emitc.boards.run_model import Case, RunModel
-from emitc.errors import CannotCompile, Where
-from emitc.target import Board
+from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.target import Board, FlashTiming, load_board, load_target
 from emitc.verify.tally import finite
 from emitc.verify.tolerances import EXACT, Difference, Tolerance, compared_bytes
 
@@ -47,35 +47,65 @@ class Verdict:
 class CycleEstimate:
     """Cycles of one call by the model of a core: never a measurement.
 
-    core: whose timing it is. clock_hz: of the board. error_percent: the largest error against published measurements; 0
-    where none was compared. Code and data are in memory without wait states.
+    core: whose timing it is. board: whose clock and flash they are. error_percent: the largest error against published
+    measurements; 0 where none was compared. Code and data are in memory without wait states, but for what `flash` adds.
+    energy_nj_per_cycle: published for the board; 0 where it is not known.
     """
 
     found: Estimate
     core: str
+    board: str
     clock_hz: int
     error_percent: int
+    flash: FlashTiming | None = None
+    energy_nj_per_cycle: float = 0.0
+
+    @property
+    def cycles(self) -> float:
+        """With the wait states of the flash, where they are known."""
+        if self.flash is None:
+            return self.found.cycles
+        return self.flash.cycles(self.found.cycles, self.found.constant_bytes)
 
     @property
     def milliseconds(self) -> float:
         """At the board's clock."""
-        return self.found.cycles / self.clock_hz * 1e3
+        return self.cycles / self.clock_hz * 1e3
+
+    @property
+    def microjoules(self) -> float:
+        """By the published energy of a cycle; 0 where it is not known."""
+        return self.cycles * self.energy_nj_per_cycle / 1e3
 
     @property
     def error_band(self) -> str:
         """How far off the estimate may be, in words."""
         return f"+-{self.error_percent} %" if self.error_percent else "not compared with a measurement"
 
+    @property
+    def memory(self) -> str:
+        """What the memory of code and constants does, in words."""
+        return "memory without wait states" if self.flash is None else "with the wait states of its flash"
+
+    def on(self, board: Board) -> CycleEstimate:
+        """The same run on another board with the same core."""
+        flash = board.flash_timing
+        error = self.error_percent if flash is None else flash.error_percent
+        return CycleEstimate(self.found, self.core, board.name, board.clock_hz, error, flash, board.energy_nj_per_cycle)
+
     def as_json(self) -> dict[str, Any]:
         """What `emitc run --json` adds for an emulated core whose timing is known."""
-        return {
-            "cycles_estimated": round(self.found.cycles),
+        json: dict[str, Any] = {
+            "cycles_estimated": round(self.cycles),
             "ms_estimated": round(self.milliseconds, 3),
             "clock_hz": self.clock_hz,
             "error_band": self.error_band,
             "constant_bytes_read": self.found.constant_bytes,
-            "estimate_of": f"{self.core}, memory without wait states",
+            "estimate_of": f"{self.core} of {self.board}, {self.memory}",
         }
+        if self.energy_nj_per_cycle:
+            json["uj_estimated"] = round(self.microjoules, 1)
+        return json
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +154,8 @@ class RunResult(Verdict):
     where the image does not tell. ram_bytes: static data, arena and state included, without stack; where a timer counts, every
     case runs twice, and a second copy of the state is part of it. layers: of the case with the largest count; the few
     instructions that pass the hook its arguments are part of each. reference: the engine that the expected outputs are from.
-    simulation: what a core's RTL says besides its cycles. estimate: cycles by the model of an emulated core.
+    simulation: what a core's RTL says besides its cycles. estimate: cycles by the model of an emulated core. estimate_for: those
+    of a real board with that core.
     """
 
     board: str
@@ -146,6 +177,7 @@ class RunResult(Verdict):
     reference: str = ""
     simulation: SimulatedCost | None = None
     estimate: CycleEstimate | None = None
+    estimate_for: CycleEstimate | None = None
 
     @property
     def instructions(self) -> int | None:
@@ -166,7 +198,7 @@ class RunResult(Verdict):
         json["rule"] = "exact" if self.bound.exact else "tolerance"
         json["tolerance"] = self.bound.absolute
         json["max_abs_diff"] = finite(self.max_abs_diff)
-        for more in (self.simulation, self.estimate):
+        for more in (self.simulation, self.estimate_for or self.estimate):
             json |= more.as_json() if more is not None else {}
         if self.layers is not None:
             json["layers"] = [
@@ -216,6 +248,33 @@ def with_simulation(result: RunResult, windows: Sequence[Simulated], memory: str
             window.functions,
         ),
     )
+
+
+def check_estimate_for(real: str, board: str) -> None:
+    """Refuses to estimate the cycles of a real board from a run on `board`, where they differ in their core."""
+    wanted, runs_on = load_board(real), load_board(board)
+    target = load_target(wanted.target)
+    if wanted.target == runs_on.target and target.timing is not None and runs_on.kind == "qemu":
+        return
+    if target.timing is None:
+        why = f"the cycles of its {target.title} are not known"
+        hint = "run it without --estimate-for"
+    else:
+        why = f"its target is {wanted.target}, and {board} is of kind {runs_on.kind} with {runs_on.target}"
+        hint = "choose an emulated board with the same target (`emitc boards`)"
+    raise EmitcError(f"{board} does not stand for {real}", Where(option=f"--estimate-for {real}"), why, hint)
+
+
+def with_estimate_for(result: RunResult, real: str) -> RunResult:
+    """The result with the estimated cycles of a real board. Raises CannotCompile where no plugin has counted."""
+    if result.estimate is None:
+        raise CannotCompile(
+            "there is no estimate of cycles",
+            Where(option=f"--estimate-for {real}"),
+            "the instructions were counted by the board's timer, not one address at a time",
+            "install a C compiler for the host, and a QEMU that takes plugins",
+        )
+    return replace(result, estimate_for=result.estimate.on(load_board(real)))
 
 
 def layer_counts(model: RunModel, board: Board, seen: Sequence[tuple[int, int]]) -> tuple[LayerCount, ...]:

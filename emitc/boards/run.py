@@ -111,7 +111,7 @@ def _estimated(board: Board, image: Path, plain: _Boot) -> CycleEstimate | None:
     ran = max(plain.ran[1:], key=lambda each: sum(each.places.values()))
     instructions = cycle_model.listing(f"{target.compiler_prefix}objdump", image)
     found = cycle_model.estimate(ran, instructions, target.timing)
-    return CycleEstimate(found, target.title, board.clock_hz, target.timing.error_percent)
+    return CycleEstimate(found, target.title, board.name, board.clock_hz, target.timing.error_percent)
 
 
 def _result(firmware: Firmware, board: Board, image: Path, boots: Sequence[_Boot]) -> RunResult:

@@ -173,29 +173,39 @@ def partition_command(as_json: bool, **values: Any) -> None:
 @shared.samples_options(1, 64, 3)
 @click.option("--layers", is_flag=True, help="Instructions of every layer.")
 @shared.path_option("--workdir", help="Keep the project here; default: a temporary one.")
+@click.option("--estimate-for", help="A real board with the same core: estimate cycles and time there.")
 @click.option("--memory", default="zero-wait", show_default=True, help="Timing of flash on a simulated core's RTL.")
 @shared.path_option("--rtl", help="Folder of a core's RTL that no package carries (rtl_hazard3).")
 @shared.json_option
 def run(
-    boards: tuple[str, ...], workdir: Path | None, memory: str, rtl: Path | None, as_json: bool, **values: Any
+    boards: tuple[str, ...],
+    workdir: Path | None,
+    estimate_for: str | None,
+    memory: str,
+    rtl: Path | None,
+    as_json: bool,
+    **values: Any,
 ) -> None:
     """Build MODEL with PlatformIO, boot it on an emulated board or a simulated core, prove it there and measure it."""
     with shared.reported(as_json):
         from emitc.boards import verify as prove
+        from emitc.boards.result import check_estimate_for, with_estimate_for
         from emitc.boards.run import Simulation
         from emitc.report.run import run_text
         from emitc.target import load_board
 
         targets = {board: load_board(board).target for board in boards}
+        if estimate_for:
+            for board in targets:
+                check_estimate_for(estimate_for, board)
         runs = []
         for board, target in targets.items():
             compiled = shared.compiled_model(values, "platformio", target)
             folder = workdir / board if workdir and len(targets) > 1 else workdir
             options = shared.chosen(values, "reference samples seed layers")
             simulation = Simulation(memory, rtl)
-            runs.append(
-                (compiled, prove.on_emulator(compiled, board, workdir=folder, simulation=simulation, **options))
-            )
+            result = prove.on_emulator(compiled, board, workdir=folder, simulation=simulation, **options)
+            runs.append((compiled, with_estimate_for(result, estimate_for) if estimate_for else result))
         match = all(result.match for _, result in runs)
         several = {"match": match, "runs": [result.as_json() for _, result in runs]}
         shared.print_result(

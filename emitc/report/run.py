@@ -75,14 +75,19 @@ def _estimate_rows(result: RunResult) -> list[tuple[str, object]]:
     estimate = result.estimate
     if estimate is None:
         return []
-    cycles = round(estimate.found.cycles)
-    return [
-        ("cycles, estimated", cycles),
-        ("  error band", f"+-{estimate.error_percent} %" if estimate.error_percent else "not known"),
-        ("  constant bytes read", estimate.found.constant_bytes),
-        ("  cycles per instruction", f"{cycles / max(1, estimate.found.instructions):.2f}"),
-        (f"  ms at {estimate.clock_hz / 1e6:g} MHz", f"{estimate.milliseconds:.2f}"),
-    ]
+    executed = max(1, estimate.found.instructions)
+    rows: list[tuple[str, object]] = [("constant bytes read", estimate.found.constant_bytes)]
+    for each in filter(None, (estimate, result.estimate_for)):
+        rows += [
+            ("cycles, estimated" if each is estimate else f"cycles, estimated for {each.board}", round(each.cycles)),
+            ("  memory", each.memory),
+            ("  error band", f"+-{each.error_percent} %" if each.error_percent else "not known"),
+            ("  cycles per instruction", f"{each.cycles / executed:.2f}"),
+            (f"  ms at {each.clock_hz / 1e6:g} MHz", f"{each.milliseconds:.2f}"),
+        ]
+        if each.energy_nj_per_cycle:
+            rows.append((f"  uJ at {each.energy_nj_per_cycle:g} nJ a cycle", f"{each.microjoules:.0f}"))
+    return rows
 
 
 def _function_lines(result: RunResult) -> list[str]:

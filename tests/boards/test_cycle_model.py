@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from emitc.boards import result
 from emitc.boards.cycle_model import Ran, estimate, parsed, windows
-from emitc.target import Timing, load_target, targets
+from emitc.errors import EmitcError
+from emitc.target import Timing, load_board, load_target, targets
 
 LISTING = """
 firmware.elf:     file format elf32-littlearm
@@ -81,6 +83,42 @@ def test_cycles_are_listed_by_function() -> None:
 def test_every_window_of_the_counts_is_read() -> None:
     lines = ["begin", "at 16 3", "constants 8", "end 3", "begin", "at 16 1", "at 18 2", "end 3"]
     assert windows(lines) == [Ran({16: 3}, 8), Ran({16: 1, 18: 2}, 0)]
+
+
+def test_an_estimate_for_a_real_board_has_its_clock_flash_and_energy() -> None:
+    assert isinstance(M4, Timing)
+    found = estimate(Ran({0x08000010: 1_000_000}, 800_000), parsed(LISTING), M4)
+    emulated = result.CycleEstimate(found, "Arm Cortex-M4 with FPU", "qemu_m4", 25_000_000, 0)
+    assert emulated.cycles == 1_000_000
+    assert "uj_estimated" not in emulated.as_json()
+    real = emulated.on(load_board("nucleo_l4r5zi")).as_json()
+    assert real["cycles_estimated"] == 1_070_000 + 500_000
+    assert real["ms_estimated"] == pytest.approx(1_570_000 / 120_000, abs=1e-3)
+    assert real["uj_estimated"] == pytest.approx(1_570 * 0.37, abs=0.1)
+    assert real["error_band"] == "+-4 %"
+    assert real["estimate_of"] == "Arm Cortex-M4 with FPU of nucleo_l4r5zi, with the wait states of its flash"
+
+
+def test_a_real_board_without_a_model_of_its_flash_has_its_clock_alone() -> None:
+    found = estimate(Ran({0x08000010: 1_000}), parsed(LISTING), load_target("cortex-m33").timing or M4)  # type: ignore[arg-type]
+    real = result.CycleEstimate(found, "core", "qemu_m33", 20_000_000, 6).on(load_board("nucleo_u575zi_q"))
+    assert (real.cycles, real.clock_hz, real.error_band) == (1_000, 160_000_000, "+-6 %")
+    assert real.memory == "memory without wait states"
+
+
+@pytest.mark.parametrize(
+    ("real", "board", "why"),
+    [
+        ("nucleo_l4r5zi", "qemu_m3", "its target is cortex-m4f, and qemu_m3 is of kind qemu with cortex-m3"),
+        ("nucleo_h743zi", "qemu_m7", "the cycles of its Arm Cortex-M7 are not known"),
+        ("hifive1_revb", "rtl_ibex", "are not known"),
+    ],
+)
+def test_a_board_stands_for_those_with_its_core_alone(real: str, board: str, why: str) -> None:
+    result.check_estimate_for("nucleo_l4r5zi", "qemu_m4")
+    with pytest.raises(EmitcError) as caught:
+        result.check_estimate_for(real, board)
+    assert why in caught.value.why
 
 
 def test_every_arm_core_but_the_m7_and_m85_has_a_timing_with_its_source() -> None:

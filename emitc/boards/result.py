@@ -48,7 +48,7 @@ class CycleEstimate:
     """Cycles of one call by the model of a core: never a measurement.
 
     core: whose timing it is. board: whose clock and flash they are. error_percent: the largest error against published
-    measurements; 0 where none was compared. Code and data are in memory without wait states, but for what `flash` adds.
+    measurements; 0 where none was compared. Without `flash`, code and data are in memory without wait states.
     energy_nj_per_cycle: published for the board; 0 where it is not known.
     """
 

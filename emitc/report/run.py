@@ -75,14 +75,23 @@ def _estimate_rows(result: RunResult) -> list[tuple[str, object]]:
     estimate = result.estimate
     if estimate is None:
         return []
-    executed = max(1, estimate.found.instructions)
-    rows: list[tuple[str, object]] = [("constant bytes read", estimate.found.constant_bytes)]
+    rows: list[tuple[str, object]] = []
     for each in filter(None, (estimate, result.estimate_for)):
+        band = f"+-{each.error_percent} %" if each.error_percent else "not known"
+        if each is estimate:
+            rows += [
+                ("cycles, estimated", round(each.cycles)),
+                ("  error band", band),
+                ("  constant bytes read", each.found.constant_bytes),
+            ]
+        else:
+            rows += [
+                (f"cycles, estimated for {each.board}", round(each.cycles)),
+                ("  error band", band),
+                ("  memory", each.memory),
+            ]
         rows += [
-            ("cycles, estimated" if each is estimate else f"cycles, estimated for {each.board}", round(each.cycles)),
-            ("  memory", each.memory),
-            ("  error band", f"+-{each.error_percent} %" if each.error_percent else "not known"),
-            ("  cycles per instruction", f"{each.cycles / executed:.2f}"),
+            ("  cycles per instruction", f"{each.cycles / max(1, each.found.instructions):.2f}"),
             (f"  ms at {each.clock_hz / 1e6:g} MHz", f"{each.milliseconds:.2f}"),
         ]
         if each.energy_nj_per_cycle:

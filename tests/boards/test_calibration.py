@@ -5,46 +5,27 @@ bench/published_times.json has the times, and the model's cycles of the code tha
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 
+from bench.cycles import NETS, NO_WAITS, measured_cycles, modelled_cycles, published
 from emitc.target import FlashTiming, load_board, load_target
 
-PUBLISHED: dict[str, Any] = json.loads(
-    (Path(__file__).resolve().parents[2] / "bench" / "published_times.json").read_text(encoding="utf-8")
-)
-NETS = ("kws_ref_int8", "vww_96_int8", "ic_resnet_int8", "ad01_int8")
 NRF, L4R5 = "nRF5340-DK", "NUCLEO-L4R5ZI"
-REBUILT = PUBLISHED["rebuilt"]["boards"]
-
-
-def measured(board: str) -> dict[str, float]:
-    """Cycles of the rebuilt submission as its submitter measured them."""
-    (row,) = [
-        row
-        for row in PUBLISHED["rows"]
-        if (row["board"], row["submitter"], row["software"]) == (board, "OctoML", "microTVM with CMSIS-NN")
-    ]
-    return {net: ms * row["mhz"] * 1e3 for net, ms in row["ms"].items()}
+REBUILT = published()["rebuilt"]["boards"]
 
 
 def errors(board: str, flash: FlashTiming) -> dict[str, float]:
     """Of the model against the measurement, in percent of the measurement."""
-    return {
-        net: 100
-        * (flash.cycles(REBUILT[board][net]["cycles"], REBUILT[board][net]["constant_bytes_read"]) / cycles - 1)
-        for net, cycles in measured(board).items()
-    }
+    measured = measured_cycles(board)
+    return {net: 100 * (cycles / measured[net] - 1) for net, cycles in modelled_cycles(board, flash).items()}
 
 
 def test_a_cortex_m33_is_as_far_off_as_its_file_says() -> None:
     timing = load_target("cortex-m33").timing
     assert timing is not None
-    found = errors(NRF, FlashTiming("", 0, 0.0, 0.0))
+    found = errors(NRF, NO_WAITS)
     assert set(found) == set(NETS)
     assert math.ceil(max(map(abs, found.values()))) == timing.error_percent == 6
 
@@ -66,7 +47,7 @@ def test_the_share_for_code_is_the_mean_of_what_the_constants_leave() -> None:
         (cycles - flash.cycles_per_constant_byte * REBUILT[L4R5][net]["constant_bytes_read"])
         / REBUILT[L4R5][net]["cycles"]
         - 1
-        for net, cycles in measured(L4R5).items()
+        for net, cycles in measured_cycles(L4R5).items()
     ]
     assert 100 * sum(left) / len(left) == pytest.approx(flash.code_percent, abs=0.5)
 
@@ -75,7 +56,7 @@ def test_the_share_for_code_is_the_mean_of_what_the_constants_leave() -> None:
 def test_a_net_that_is_left_out_of_the_fit_is_predicted(left_out: str) -> None:
     flash = load_board("nucleo_l4r5zi").flash_timing
     assert flash is not None
-    times = measured(L4R5)
+    times = measured_cycles(L4R5)
     left = [
         (times[net] - flash.cycles_per_constant_byte * REBUILT[L4R5][net]["constant_bytes_read"])
         / REBUILT[L4R5][net]["cycles"]
@@ -88,7 +69,7 @@ def test_a_net_that_is_left_out_of_the_fit_is_predicted(left_out: str) -> None:
 
 
 def test_every_published_row_names_its_core_and_clock() -> None:
-    for row in PUBLISHED["rows"]:
+    for row in published()["rows"]:
         assert set(row) == {"version", "submitter", "board", "core", "mhz", "software", "ms"}
         assert row["core"].startswith("Cortex-M")
         assert set(row["ms"]) <= set(NETS)

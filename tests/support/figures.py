@@ -257,34 +257,37 @@ def layers() -> tuple[Columns, Rows]:
     ), rows
 
 
-def cycle_costs() -> tuple[Columns, Rows]:
-    """bench/cycles.py: what an instruction of each kind costs on each core."""
-    kinds = tuple(next(iter(timing.CORES.values())).costs)
-    rows = [
-        (name, *(f"{core.costs[kind]:.1f}" for kind in kinds), core.source + ("" if core.published else " (assumed)"))
-        for name, core in timing.CORES.items()
-    ]
-    return ("core", *kinds, "source"), rows
-
-
 def estimates() -> tuple[Columns, Rows]:
-    """bench/results_cycles.json: estimated milliseconds on a Cortex-M4 at 120 MHz beside published ones."""
-    stored = json.loads((BENCH / "results_cycles.json").read_text(encoding="utf-8"))
-    plain = {net: timing.milliseconds(mix) for net, mix in stored["tflm_cmsis_nn"].items()}
-    factor, _ = timing.fit(plain, timing.CALIBRATION)
-    rows = [
+    """bench/results_cycles.json: estimated milliseconds of emitc on boards whose times others have published, with those."""
+    columns = tuple(column.removesuffix(">") for column in timing.COLUMNS)
+    return columns, timing.compared(_rows("results_cycles.json"))
+
+
+def cycles() -> tuple[Columns, Rows]:
+    """bench/results_cycles.json: estimated cycles of emitc without wait states, and constant bytes."""
+    found = {(row["model"], row["board"]): row for row in _rows("results_cycles.json")}
+    rows: Rows = [
         (
-            net, f"{timing.milliseconds(mix):.1f}", f"{timing.milliseconds(mix, factor):.1f}",
-            *(f"{times[net]:.1f}" for times in timing.PUBLISHED.values()), f"{factor * plain[net]:.1f}",
-            f"{timing.CALIBRATION[net]:.1f}",
+            net,
+            *(_number(found[net, board]["cycles"]) for board in timing.BOARDS),
+            _number(found[net, "qemu_m4"]["constant_bytes_read"]),
         )
-        for net, mix in stored["emitc"].items()
-    ]  # fmt: skip
-    columns = (
-        "net", "emitc, no wait states", f"emitc, times {factor:.2f}", *timing.PUBLISHED, "TFLM with CMSIS-NN, estimated",
-        "microTVM with CMSIS-NN, measured",
-    )  # fmt: skip
-    return columns, rows
+        for net in timing.NETS
+    ]
+    return ("net", "Cortex-M4F", "Cortex-M33", "Cortex-M55", "constant bytes read, Cortex-M4F"), rows
+
+
+def calibration() -> tuple[Columns, Rows]:
+    """bench/published_times.json: measured cycles of a published program, and those of the model."""
+    rows: Rows = []
+    for board in ("nRF5340-DK", "NUCLEO-L4R5ZI"):
+        measured, flash = timing.measured_cycles(board), timing.flash_of(board)
+        for net, plain in timing.modelled_cycles(board, timing.NO_WAITS).items():
+            modelled = timing.modelled_cycles(board, flash)[net]
+            error = f"{100 * (modelled / measured[net] - 1):+.1f} %"
+            cells = [_number(round(each / 1e3)) for each in (measured[net], plain, modelled)]
+            rows.append((board, net, *cells, error))
+    return ("board", "net", "1000 cycles, measured", "model, no wait states", "model of the board", "error"), rows
 
 
 def hot() -> tuple[Columns, Rows]:
@@ -387,7 +390,8 @@ TABLES = {
     "size": size,
     "twins": twins,
     "layers": layers,
-    "cycle_costs": cycle_costs,
+    "calibration": calibration,
+    "cycles": cycles,
     "estimates": estimates,
     "arena": arena,
     "pulled": pulled,

@@ -2,8 +2,8 @@
 
     python -m bench.cycles --models ../shared/models/tflite --json bench/results_cycles.json
 
-The cycles are those of `emitc run`: a core's timing, applied address by address (emitc/boards/cycle_model.py). They are a
-model's, not a measurement. bench/published_times.json has the published times, and the model's cycles of one published
+The cycles are those of `emitc run`: a core's timing, applied address by address (emitc/boards/cycle_model.py). They are
+a model's, not a measurement. bench/published_times.json has the published times, and the model's cycles of one published
 program.
 """
 

@@ -154,8 +154,8 @@ class RunResult(Verdict):
     where the image does not tell. ram_bytes: static data, arena and state included, without stack; where a timer counts, every
     case runs twice, and a second copy of the state is part of it. layers: of the case with the largest count; the few
     instructions that pass the hook its arguments are part of each. reference: the engine that the expected outputs are from.
-    simulation: what a core's RTL says besides its cycles. estimate: cycles by the model of an emulated core. estimate_for: those
-    of a real board with that core.
+    simulation: what a core's RTL says besides its cycles. estimate: cycles by the model of an emulated core.
+    estimate_for: those of a real board with that core.
     """
 
     board: str

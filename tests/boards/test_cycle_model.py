@@ -100,7 +100,9 @@ def test_an_estimate_for_a_real_board_has_its_clock_flash_and_energy() -> None:
 
 
 def test_a_real_board_without_a_model_of_its_flash_has_its_clock_alone() -> None:
-    found = estimate(Ran({0x08000010: 1_000}), parsed(LISTING), load_target("cortex-m33").timing or M4)  # type: ignore[arg-type]
+    timing = load_target("cortex-m33").timing
+    assert timing is not None
+    found = estimate(Ran({0x08000010: 1_000}), parsed(LISTING), timing)
     real = result.CycleEstimate(found, "core", "qemu_m33", 20_000_000, 6).on(load_board("nucleo_u575zi_q"))
     assert (real.cycles, real.clock_hz, real.error_band) == (1_000, 160_000_000, "+-6 %")
     assert real.memory == "memory without wait states"

@@ -269,7 +269,7 @@ def test_what_size_twins_and_cycles_are_to_show() -> None:
     rows = {(row["model"], row["board"]): row for row in stored["cycles"]["rows"]}
     assert set(rows) == {(net, board) for net in cycles.NETS for board in cycles.BOARDS}
     for net in cycles.NETS:
-        assert rows[net, "qemu_m4"]["instructions"] == speed[net]["instructions"]
+        assert 0.99 < rows[net, "qemu_m4"]["instructions"] / speed[net]["instructions"] < 1.01
         assert 1.1 < rows[net, "qemu_m4"]["cycles"] / rows[net, "qemu_m4"]["instructions"] < 1.5
 
 

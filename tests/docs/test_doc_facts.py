@@ -19,7 +19,9 @@ from bench import boards, cycles
 from bench.compile_time import LIMIT, NETS, TARGETS
 from emitc.backends.contract import Region
 from emitc.backends.partition import Assignment, Partition
-from emitc.boards.result import LayerCount, RunResult
+from emitc.boards.cycle_model import Estimate
+from emitc.boards.result import CycleEstimate, LayerCount, RunResult, SimulatedCost
+from emitc.boards.rtl import Function
 from emitc.calibrate.calibrate import Quantized
 from emitc.cli import main
 from emitc.cli import options as cli_options
@@ -76,9 +78,13 @@ def json_of(name: str) -> set[str]:
         ("code_bytes", "constant_bytes", "model_flash_bytes", "cases_bytes", "ram_bytes", "arena_bytes"), 1
     )
     runs = [
-        RunResult(board="b", match=True, unit=unit, layers=layers, **counts, **sizes).as_json()  # type: ignore[arg-type]
+        RunResult(board="b", match=True, unit=unit, layers=layers, **counts, **sizes)  # type: ignore[arg-type]
         for unit, layers in (("instructions", (layer,)), ("cycles", None), ("microseconds", None))
     ]
+    estimate = CycleEstimate(Estimate(1.0, 1, 1, (), ()), "core", "b", 1, 1, energy_nj_per_cycle=1.0)
+    simulated = SimulatedCost("zero-wait", 1, 1, (), (), 0, (Function("f", 1, 1),))
+    emulated = replace(runs[0], estimate=estimate)
+    on_rtl = replace(runs[1], simulation=simulated, layers=(layer,))
     first = Divergence("ADD", 0, "a", 1, 1.0)
     groups = (Group("Conv", "sum"),)
     proof = Proof(
@@ -96,8 +102,8 @@ def json_of(name: str) -> set[str]:
         "plan": [memory_plan(replace(digits.program, states=(StateSlot("STATE_0", 0, 1, "int8[1]", "s"),)))],
         "partition": [_partition_map()],
         "inspect": [inspection.inspect_model(MODELS / "digits_int8.tflite", {})],
-        "run": runs[:1],
-        "flash": [*runs[1:], {"board": "b", "project": "p", "dry_run": True}],
+        "run": [emulated.as_json(), on_rtl.as_json()],
+        "flash": [*(each.as_json() for each in runs[1:]), {"board": "b", "project": "p", "dry_run": True}],
         "npu-check": [NpuCheck("a", 1, 1, ("ADD",), 1, 1, 0, 1, 1, "tflm", 1, 0, 0, True).as_json()],
         "quantize": [Quantized(Path("a.onnx"), 1, 1, 1).as_json()],
         "boards": [inspection.board_list()],

@@ -28,6 +28,21 @@ def _tflm() -> dict[tuple[str, str, str], dict[str, int]]:
     return {(row["model"], row["core"], row["kernels"]): row for row in _rows("tflite_micro.json")}
 
 
+def rtl() -> tuple[Columns, Rows]:
+    """bench/results_rtl.json: exact cycles on the RTL of RISC-V cores."""
+    stored = json.loads((BENCH / "results_rtl.json").read_text(encoding="utf-8"))["rows"]
+    found = {(row["model"], row["board"]): row for row in stored if row["memory"] == "zero-wait"}
+    nets, cores = list(dict.fromkeys(net for net, _ in found)), list(dict.fromkeys(core for _, core in found))
+    rows = []
+    for net in nets:
+        cells: list[str] = [net]
+        for core in cores:
+            row = found[net, core]
+            cells.append(f"{_number(row['cycles'])} ({row['cycles'] / row['instructions']:.3f})")
+        rows.append(tuple(cells))
+    return ("net", *(f"`{core}`" for core in cores)), rows
+
+
 def arena() -> tuple[Columns, Rows]:
     """bench/results_arena.json: one row for each model, one pair of columns for each mode."""
     found = {(row["model"], row["mode"]): row for row in _rows("results_arena.json")}
@@ -393,6 +408,7 @@ TABLES = {
     "calibration": calibration,
     "cycles": cycles,
     "estimates": estimates,
+    "rtl": rtl,
     "arena": arena,
     "pulled": pulled,
     "instructions": instructions,

@@ -43,8 +43,7 @@ _FIXED = "export the model with fixed shapes, or with a number of rounds that is
 class _Plan:
     """How a Loop is compiled. read: its body, as read for all rounds. rounds: at most, None where an operand says.
 
-    begins: whether the first condition is true, None where an operand says. until: the body computes a condition. against: what
-    speaks against one body for all rounds.
+    begins: the first condition, None where an operand says. until: the body computes one. against: why no body serves all.
     """
 
     body: onnx.GraphProto

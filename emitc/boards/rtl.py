@@ -282,7 +282,7 @@ def _built(core: Core, files: Sequence[Path], scratch: Path, tools: _Tools, rese
 
     def compiled(source: Path) -> str:
         target = model / f"{source.stem}.o"
-        # Verilator keeps apart what runs once, so that no time is spent on making it fast.
+        # Verilator puts what runs once into files of their own, so that no time is spent on making it fast.
         level = "-O0" if source.stem.endswith("__Slow") else "-O2"
         _run([tools.compiler, level, *flags, *folders, "-c", str(source), "-o", str(target)], core, where)
         return str(target)

@@ -118,7 +118,7 @@ def _nothing_refused(bound: BoundNode) -> None:
 
 
 def _missing(*arguments: object) -> NoReturn:
-    raise NotImplementedError
+    raise TypeError("a KernelDef states its reference and how it is lowered")
 
 
 def _first_input(bound: BoundNode) -> tuple[Shape, ...]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emitc.planner import Buffer, Distance, LiveRange, PlanError, _packed, _plan, check, plan
+from emitc.planner import Buffer, Distance, LiveRange, PlanError, _plan, check, plan
 from emitc.planner.branch_and_bound import _core, _Open, _Search
 from emitc.planner.greedy import first_fit, first_fit_again, height
 from emitc.planner.lower_bound import _best_subset, _descent, lower_bound
@@ -47,7 +47,6 @@ def test_every_plan_is_legal(problem: Problem) -> None:
     assert result.lower_bound_bytes <= result.arena_bytes
     assert result.proven == (result.lower_bound_bytes == result.arena_bytes)
     _plan.cache_clear()
-    _packed.cache_clear()
     assert plan(buffers, distances) == result
 
 

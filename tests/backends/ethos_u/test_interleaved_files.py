@@ -13,7 +13,7 @@ from bench.vela_files import RESULTS, WAYS, Figures, Way, measure, measure_own, 
 from bench.vela_nets import vela_net
 from emitc.backends.ethos_u import precompiled as commands_module
 from emitc.backends.ethos_u.configurations import ACCELERATORS
-from emitc.backends.ethos_u.places import Command, settled
+from emitc.backends.ethos_u.places import Command, preserved_tensors
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.ethosu import effects
@@ -210,12 +210,12 @@ def test_places_that_are_overwritten_are_given_up() -> None:
         1: Command((("kept", 16, 32),), (("y", 0),), (), ((0, 16), (32, 48))),
     }
     wanted = {"x": 0, "kept": 16, "late": 32, "y": 0, "z": 16}
-    assert settled(graph, streams, wanted) == {name: at for name, at in wanted.items() if name != "late"}
+    assert preserved_tensors(graph, streams, wanted) == {name: at for name, at in wanted.items() if name != "late"}
     free = {0: streams[0], 1: replace(streams[1], writes=((0, 16),))}
-    assert settled(graph, free, wanted) == wanted
-    assert "z" not in settled(graph, free, wanted | {"z": 8})  # over its own input
+    assert preserved_tensors(graph, free, wanted) == wanted
+    assert "z" not in preserved_tensors(graph, free, wanted | {"z": 8})  # over its own input
     needing = {0: free[0], 1: replace(free[1], carried=((0, 8),))}
-    assert "x" not in settled(graph, needing, wanted)  # what lies where a stream wants another stream's bytes
+    assert "x" not in preserved_tensors(graph, needing, wanted)  # what lies where a stream wants another stream's bytes
 
 
 def allocation(data: bytes) -> tuple[int, int]:

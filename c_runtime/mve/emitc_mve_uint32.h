@@ -110,7 +110,7 @@ EMITC_ALWAYS_INLINE emitc_longs emitc_longs_at(const uint64_t *values)
 {
     emitc_longs r;
 #if EMITC_MVE
-    /* The load is one of words: it stays behind what was stored there as numbers of 64 bits. */
+    /* The load is one of words. The compiler must not move it before stores of 64-bit numbers. */
     struct emitc_four_longs {
         uint64_t value[4];
     };

@@ -13,6 +13,7 @@ import numpy as np
 from emitc.ir import BoundNode, Graph
 from emitc.kernels import definition_of, kernel_of
 from emitc.kernels.movement.transpose import Transpose
+from emitc.kernels.pooling.pool_ops import MaxPool2D
 from emitc.kernels.quantization.quantize import Dequantize
 from emitc.kernels.quantization.uint8_int8 import ShiftSign
 from emitc.verify.engines.contract import Array
@@ -61,11 +62,13 @@ def completed(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
     return found
 
 
-def shown(graph: Graph, values: Mapping[str, Array], name: str, result: Array) -> tuple[str, Array] | None:
+def shown(
+    graph: Graph, values: Mapping[str, Array], name: str, result: Array, *, selecting: bool = True
+) -> tuple[str, Array] | None:
     """Where the engine shows an operator's result: in the tensor itself, or after operators that move its elements.
 
     result: the tensor as the reference has it. Returns the name of the tensor that has a value, and the result moved
-    there; None where the engine shows neither.
+    there; None where the engine shows neither. selecting: also through operators whose moves depend on the values.
     """
     while name not in values:
         (*readers,) = graph.consumers(name)
@@ -76,7 +79,7 @@ def shown(graph: Graph, values: Mapping[str, Array], name: str, result: Array) -
         if len(readers) != 1 or aliases:
             return None
         bound = graph.bind(readers[0])
-        if not _moves(bound) or len(bound.outputs) != 1:
+        if not _moves(bound) or len(bound.outputs) != 1 or not (selecting or not isinstance(bound.node.op, MaxPool2D)):
             return None
         operands = [result, *(None if t is None else t.array() for t in bound.inputs[1:])]
         (result,) = kernel_of(bound).reference(bound, operands)

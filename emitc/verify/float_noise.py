@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Op
+from emitc.ir import Array, BoundNode, DType, Graph, Op
 from emitc.kernels import kernel_of
+from emitc.kernels.control_flow.control_flow import If
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.conv_transpose import ConvTranspose
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
@@ -35,9 +36,11 @@ from emitc.kernels.normalization.layer_normalization import (
     LayerNormalization,
     normalized_rows,
 )
+from emitc.kernels.normalization.softmax import LogSoftmax, Softmax, rows_of
 from emitc.kernels.pooling.pool_ops import AveragePool2D
 from emitc.kernels.reduction.mean import Mean, Reduction, Sum
 from emitc.kernels.reduction.reduce import ReduceL1, ReduceL2, ReduceLogSum, ReduceProd, ReduceSumSquare
+from emitc.kernels.shared.subgraph_reference import executed, watched
 
 Float64 = NDArray[np.float64]
 _UNIT = 2.0**-24
@@ -58,6 +61,8 @@ def noise(bound: BoundNode, operands: Sequence[Array | None], *, own: bool = Fal
     are emitc's, whose variances are means of (x - mean)^2.
     """
     op = bound.node.op
+    if isinstance(op, If):
+        return _of_branch(bound, operands, own)
     tensors = (*bound.inputs, *bound.outputs)
     if any(tensor is not None and tensor.dtype is not DType.FLOAT32 for tensor in tensors):
         return [None] * len(bound.outputs)
@@ -66,6 +71,8 @@ def noise(bound: BoundNode, operands: Sequence[Array | None], *, own: bool = Fal
             return _of_normalization(bound, operands, own)
         if isinstance(op, BatchNormalization):
             found: Float64 | None = _of_batches(bound, operands)
+        elif isinstance(op, Softmax):
+            found = _of_softmax(bound, operands)
         elif isinstance(op, Reduction):
             found = _of_reduction(bound, operands)
         else:
@@ -131,6 +138,44 @@ def _of_reduction(bound: BoundNode, operands: Sequence[Array | None]) -> Float64
     else:
         return None
     return np.asarray(2 * gamma(count + _ROUNDINGS) * found)
+
+
+def _of_softmax(bound: BoundNode, operands: Sequence[Array | None]) -> Float64:
+    """exp(x - max) over the sum of such terms, or x - max less the logarithm of the sum.
+
+    All terms are positive, so that the sum is off by a share of itself. A logarithm is off by the share of its argument.
+    """
+    op, rows = bound.op(Softmax), rows_of(bound)
+    assert operands[0] is not None
+    x: Float64 = rows.view(operands[0]).astype(np.float64) * op.beta
+    below = x - x.max(axis=1, keepdims=True)
+    exponentials = np.exp(below)
+    total = exponentials.sum(axis=1, keepdims=True)
+    share = 2 * gamma(rows.depth + 2 * _ROUNDINGS)
+    if isinstance(op, LogSoftmax):
+        return np.asarray(share + 2 * gamma(_ROUNDINGS) * (np.abs(below) + np.log(total)))
+    return np.asarray((share + 2 * gamma(_ROUNDINGS) * np.abs(below)) * exponentials / total)
+
+
+def _of_branch(bound: BoundNode, operands: Sequence[Array | None], own: bool) -> list[Float64 | None]:
+    """The bounds of the operators that make the outputs of the branch that runs, on the values that they get there."""
+    ran: list[tuple[Graph, Sequence[Array | None]]] = []
+    with watched(lambda graph, inputs: ran.append((graph, inputs))):
+        kernel_of(bound).reference(bound, operands)
+    graph, inputs = ran[0]
+    values = executed(graph, {n: v for n, v in zip(graph.inputs, inputs, strict=True) if v is not None})
+    found: list[Float64 | None] = []
+    for name, tensor in zip(graph.outputs, bound.outputs, strict=True):
+        root = graph.root(name).name
+        node = graph.producer(root)
+        if node is None:
+            found.append(None)
+            continue
+        inner = graph.bind(node)
+        limits = noise(inner, [None if t is None else values[t.name] for t in inner.inputs], own=own)
+        limit = limits[[output.name for output in inner.outputs].index(root)]
+        found.append(None if limit is None else limit.reshape(tensor.shape))
+    return found
 
 
 def _of_batches(bound: BoundNode, operands: Sequence[Array | None]) -> Float64:

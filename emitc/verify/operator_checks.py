@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 
-from emitc.ir import BoundNode, DType, Graph, Node, Numerics
+from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Tensor
 from emitc.kernels import kernel_of
 from emitc.kernels.activation.activations import LeakyRelu
 from emitc.kernels.control_flow.control_flow import ControlFlow
@@ -79,6 +79,8 @@ _NAMED_SUMS = frozenset(("MatMul", "Gemm"))
 _NAMED_AVERAGES = frozenset(("AveragePool", "GlobalAveragePool", "ReduceMean"))
 _FLOATS = (DType.FLOAT32, DType.FLOAT64)
 _INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
+_ROUNDING = frozenset(("CEIL", "FLOOR", "FLOOR_DIV", "FLOOR_MOD", "ROUND", "SIGN"))
+"""TFLite operators that give floats in steps: a last bit of the operand may be a whole step of the result."""
 _DISPUTED: Mapping[type, tuple[DType, ...]] = {
     FullyConnected: (DType.INT8, DType.INT16),
     ComputedFullyConnected: (DType.INT8, DType.INT16),
@@ -168,6 +170,18 @@ def _steps(graph: Graph, node: Node, rules: Mapping[str, Tolerance]) -> bool:
     )
 
 
+def has_steps_of_floats(graph: Graph, rules: Mapping[str, Tolerance]) -> bool:
+    """Whether a TFLite graph rounds floats within a tolerance to whole numbers, or makes integers of them."""
+    return any(_steps_of_floats(graph, node, rules) for node in graph.nodes)
+
+
+def _steps_of_floats(graph: Graph, node: Node, rules: Mapping[str, Tolerance]) -> bool:
+    if not node.op.numerics.of_tflite or isinstance(node.op, ControlFlow):
+        return False
+    rounds = node.op_type in _ROUNDING or any(graph.tensor(name).dtype not in _FLOATS for name in node.outputs)
+    return rounds and any(name and not rules[name].exact for name in node.inputs)
+
+
 def _is_disputed(bound: BoundNode) -> bool:
     op = bound.node.op
     return op.numerics is Numerics.TFLITE and bound.output.dtype in _DISPUTED.get(type(op), ())
@@ -192,27 +206,21 @@ def kind_of(bound: BoundNode) -> str:
     return "average" if averages else "exact"
 
 
-def _ties(
-    bound: BoundNode, operands: Sequence[Array | None], result: Array, expected: Array, there: bool
-) -> tuple[int, int]:
-    """Elements of a sum that differ although float32 sums would round alike, and those that differ and are exact ties.
+def _ties(bound: BoundNode, operands: Sequence[Array | None]) -> tuple[Array, Array] | None:
+    """Of each output element of a sum: may float32 sums round it otherwise, and is it an exact tie. None if that is not known.
 
-    there: whether the engine shows the sum itself, and not what moves have made of it. Where the exact sums are not known,
-    neither is counted, and the rate alone decides. Ties of a ConvTranspose are not told apart.
+    Ties of a ConvTranspose are not told from other values.
     """
-    differs = result != expected
-    if not there or not bool(differs.any()):
-        return 0, 0
     if isinstance(bound.node.op, ConvTranspose):
         steps, noise = steps_and_noise(bound, operands)
         found: tuple[Array, ...] | None = steps, noise + 2.0**-15, np.array(-1.0)
     else:
         found = steps_of_sums(bound, operands)
     if found is None:
-        return 0, 0
-    steps, noise, last = (np.broadcast_to(values, found[0].shape).reshape(result.shape)[differs] for values in found)
+        return None
+    steps, noise, last = found
     distance = np.abs(steps - np.floor(steps) - 0.5)
-    return int((distance > noise).sum()), int((distance <= last).sum())
+    return distance <= noise, distance <= last
 
 
 def _beyond_noise(result: Array, expected: Array, rule: Tolerance, limits: Array) -> int:
@@ -228,6 +236,9 @@ class OperatorCheck:
 
     rules: how closely each tensor is to follow, by name. without: operators that are left out, by index. floats: operators
     on floats have to be compared as well. own: the values are those of the C, and not an engine's that rounds otherwise.
+
+    A state variable of an engine has the value that the run leaves. One of the C has the value that its layer has read. That has
+    to be what the reference made of the run before.
     """
 
     def __init__(
@@ -242,6 +253,20 @@ class OperatorCheck:
         self._groups: dict[tuple[str, str], Group] = {}
         self._counted: set[int] = set()
         self._samples = 0
+        self._states: dict[str, Array] = {}
+
+    def reset(self) -> None:
+        """The next run begins with the initial state."""
+        self._states = {}
+
+    def _operand(self, values: Mapping[str, Array], tensor: Tensor) -> Array | None:
+        """The value that an operator reads; None where it is not known, as that of state which several operators use."""
+        if not tensor.is_state or self._own:
+            return known_value(self._graph, values, tensor.name)
+        readers = self._graph.consumers(tensor.name)
+        if tensor.name not in values or len(readers) != 1 or tensor.name not in readers[0].outputs:
+            return None
+        return self._states.get(tensor.name, tensor.initial_array())
 
     def add(self, values: Mapping[str, Array], *, sums: bool = False) -> None:
         """One run. values: of tensors, by name. sums: only operators whose rule is a rate that is not known yet."""
@@ -252,7 +277,7 @@ class OperatorCheck:
             kind = kind_of(bound)
             if bound.node.index in self._without or (sums and (bound.node.op_type, kind) not in asking):
                 continue
-            operands = [None if t is None else known_value(self._graph, values, t.name) for t in bound.inputs]
+            operands = [None if t is None else self._operand(values, t) for t in bound.inputs]
             if any(t is not None and v is None for t, v in zip(bound.inputs, operands, strict=True)):
                 continue
             integer = bound.node.op.numerics is Numerics.QDQ and len(bound.outputs) == 1
@@ -267,21 +292,57 @@ class OperatorCheck:
             group.operators += bound.node.index not in self._counted
             self._counted.add(bound.node.index)
             for position, (name, result) in enumerate(each for each in found if each is not None):
+                if self._own and bound.outputs[position].is_state:
+                    group.broken += self._wrong_state(bound, name, values[name], result)
+                    continue
                 # A scalar has become a vector.
                 expected = np.ascontiguousarray(values[name]).reshape(result.shape)
                 difference = compared(result, expected, self._rules[name])
                 group.elements += result.size
                 group.differing += difference.differing + difference.tolerated
                 group.largest = max(group.largest, difference.largest)
-                there = name == bound.output.name
-                if not self._own and (kind == "sum" or (kind == "scatter" and there)):
-                    unexplained, ties = _ties(bound, operands, result, expected, there)
-                    group.broken += unexplained
+                if not self._own and kind in _RATES:
+                    explained, ties = self._explained(bound, operands, values, result != expected)
+                    group.broken += difference.differing - explained
                     group.ties += ties
                 elif kind == "float" and difference.differing:
                     group.broken += self._broken(bound, operands, values, position, name, result)
                 else:
                     group.broken += difference.differing
+        if not self._own:
+            self._states = {t.name: values[t.name] for t in self._graph.states if t.name in values}
+
+    def _wrong_state(self, bound: BoundNode, name: str, read: Array, result: Array) -> int:
+        """Elements of a state variable that a layer of the C has not read as the reference left them in the run before."""
+        if name not in bound.node.inputs:
+            return 0
+        before = self._states.get(name, self._graph.tensor(name).initial_array())
+        self._states[name] = result
+        return compared(read, before, self._rules[name]).differing
+
+    def _explained(
+        self, bound: BoundNode, operands: Sequence[Array | None], values: Mapping[str, Array], differs: Array
+    ) -> tuple[int, int]:
+        """How many elements of a sum differ as float32 sums may, and how many of these are ties; moved as the engine shows them.
+
+        A MaxPool selects by value, so that its elements are not found again. The rate alone decides about those.
+        """
+        count = int(differs.sum())
+        if not count:
+            return 0, 0
+        known = _ties(bound, operands)
+        if known is None:
+            return count, 0
+        name, dtype, shape = bound.output.name, bound.output.dtype.value, bound.output.shape
+        blank = shown(self._graph, values, name, np.zeros(shape, dtype), selecting=False)
+        moved = [
+            shown(self._graph, values, name, np.broadcast_to(flags, shape).astype(dtype), selecting=False)
+            for flags in known
+        ]
+        found = [
+            int((flags[1] != blank[1])[differs].sum()) for flags in moved if flags is not None and blank is not None
+        ]
+        return (found[0], found[1]) if found else (count, 0)
 
     def _broken(
         self, bound: BoundNode, operands: Sequence[Array | None], values: Mapping[str, Array], position: int, name: str,
@@ -303,6 +364,7 @@ class OperatorCheck:
         nodes = self._graph.nodes
         own = {n.index for n in nodes if self._floats and any(not self._rules[name].exact for name in n.outputs)}
         own |= {n.index for n in nodes if n.op.numerics is Numerics.QDQ or _steps(self._graph, n, self._rules)}
+        own |= {n.index for n in nodes if self._floats and _steps_of_floats(self._graph, n, self._rules)}
         return len(own - self._counted - self._without)
 
     @property

@@ -131,16 +131,19 @@ def merged(groups: Sequence[Group]) -> tuple[Group, ...]:
 
 def judged(
     compiled: Compiled, cases: Sequence[Mapping[str, Array]], inner: InnerCheck, seed: int,
-    run: Callable[[Sequence[Sample]], Sequence[Mapping[str, Array]]], *, floats: bool = False,
+    run: Callable[[Sequence[Sample]], Sequence[Mapping[str, Array]]], resets: Sequence[int] = (), *, floats: bool = False,
 ) -> tuple[tuple[Group, ...], int]:  # fmt: skip
     """Every operator by itself; on more random inputs where a rate is not known well enough.
 
     cases: the engine's values by tensor name for each sample. inner: has seen the same samples. run: gives the engine's
-    values for further ones. floats: as OperatorCheck has it. Returns the groups, and how many operators could not be compared.
+    values for further ones. resets: the samples before which the state is reset. floats: as OperatorCheck has it. Returns the
+    groups, and how many operators could not be compared.
     """
     without = running_groups(compiled.graph, floats) if inner.judged else frozenset()
     check = OperatorCheck(compiled.graph, rules(compiled.graph, compiled.source.format), without, floats=floats)
-    for values in cases:
+    for number, values in enumerate(cases):
+        if number in resets:
+            check.reset()
         check.add(values)
     runs = 0
     while True:
@@ -150,6 +153,7 @@ def judged(
             break
         seed, runs = seed + 1, runs + more
         drawn = random_samples(compiled.graph, more, seed)
+        check.reset()
         for values in run(drawn):
             check.add(values, sums=True)
         inner.add(drawn)

@@ -26,7 +26,14 @@ from emitc.verify.engines.contract import EngineRefused
 from emitc.verify.engines.run import missing_engines
 from emitc.verify.golden_run import golden_run, has_npu_commands, has_other_arithmetic, interface_of, play_back
 from emitc.verify.layers import PATTERNS, Divergence, LayerProof, filled_bytes, observed_bytes
-from emitc.verify.operator_checks import Group, OperatorCheck, has_operator_checks, quantizes_inexact, rounded_otherwise
+from emitc.verify.operator_checks import (
+    Group,
+    OperatorCheck,
+    has_operator_checks,
+    has_steps_of_floats,
+    quantizes_inexact,
+    rounded_otherwise,
+)
 from emitc.verify.proof import COMMANDS_RULE, NPU_RULE, ArenaUse, Proof
 from emitc.verify.reference import run_reference
 from emitc.verify.samples import Sample, random_samples, read_vectors
@@ -122,6 +129,7 @@ class Verification:
             if done in self.resets:
                 model.reset()
                 traced.reset()
+                self.operators.reset()
                 self.state.clear()
             if self.stateful:
                 model.fill(PATTERNS[done % 2])
@@ -186,7 +194,9 @@ class Verification:
         def more(drawn: Sequence[Sample]) -> tuple[Mapping[str, Array], ...]:
             return golden_run(self.compiled, self.reference, drawn, preserve=True).tensors
 
-        return judged(self.compiled, tensors, self.inner, self.options.seed, more, floats=self.options.floats)
+        return judged(
+            self.compiled, tensors, self.inner, self.options.seed, more, self.resets, floats=self.options.floats
+        )
 
     def _rule(self, groups: Sequence[Group]) -> str:
         if has_npu_commands(self.graph):
@@ -252,7 +262,8 @@ def verify(compiled: Compiled, **options: Any) -> Proof:
     """Proves a compiled model on this machine. options: those of `ProofOptions`.
 
     Where floats of an ONNX model are outside of the tolerance, errors may have added up or sums cancelled: operators decide. They
-    do for TFLite too where the numpy references stand for an engine, since these round floats in another order than the C.
+    do for TFLite too where the numpy references stand for an engine, since these round floats in another order than the C, and
+    where an operator magnifies a last bit to a whole step, as FLOOR_DIV does.
     Where LiteRT alone runs a TFLite model and disagrees, TFLite Micro decides about every operator that it has by itself.
 
     Raises EmitcError for vectors that do not fit, CannotCompile when compiler or engine fail.
@@ -260,10 +271,12 @@ def verify(compiled: Compiled, **options: Any) -> Proof:
     chosen = ProofOptions(**options)
     proof = Verification(compiled, chosen).proof()
     graph = compiled.graph
-    steps = proof.rule == "exact" and quantizes_inexact(graph, rules(graph, compiled.source.format))
+    rule_of = rules(graph, compiled.source.format)
+    magnified = has_steps_of_floats(graph, rule_of)
+    steps = proof.rule == "exact" and (magnified or quantizes_inexact(graph, rule_of))
     doubtful = (proof.rule in ("tolerance", "groups") or steps) and not proof.match and not proof.memory_errors
-    one_by_one = compiled.source.format == "onnx" or proof.reference == "numpy"
-    if doubtful and one_by_one and not compiled.program.states:
+    one_by_one = compiled.source.format == "onnx" or proof.reference == "numpy" or magnified
+    if doubtful and one_by_one:
         proof = Verification(compiled, replace(chosen, floats=True)).proof()
     if not proof.match and chosen.reference == "auto" and proof.reference == "litert":
         with contextlib.suppress(EngineRefused):

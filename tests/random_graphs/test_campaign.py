@@ -11,6 +11,7 @@ import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from emitc.ir import Array, BoundNode, Op
 from emitc.kernels import definition_of, registry
 from emitc.kernels.contract import KernelDef
 from emitc.kernels.normalization.softmax import Softmax
+from emitc.kernels.recurrent import sequence_lstm_tflite
 from emitc.verify import verification
 from emitc.verify.engines.run import engines_in
 
@@ -76,6 +78,27 @@ def test_what_failed_once_is_right(tmp_path: Path, path: Path) -> None:
         trial = replayed(path, Builds(tmp_path))
     engine.close()
     assert trial.verdict not in FAILURES, (trial.verdict, trial.detail)
+
+
+@pytest.mark.parametrize("factors", [(1.001, 1.0), (1.0, 1.001)], ids=["output", "cell state"])
+def test_a_wrong_lstm_is_found_though_a_later_operator_magnifies_its_tolerance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factors: tuple[float, float]
+) -> None:
+    """Its floats make whole steps of FLOOR_DIV, so that operators decide one by one, each with the state of the run before."""
+    (path,) = (path for path in KEPT if "lstm_floor" in path.stem)
+    right = sequence_lstm_tflite._float_step
+
+    def wrong(*operands: Any) -> tuple[Any, Any]:
+        hidden, cell = right(*operands)
+        return hidden * factors[0], cell * factors[1]
+
+    monkeypatch.setattr(sequence_lstm_tflite, "_float_step", wrong)
+    preload("tflite")
+    engine = EngineProcess()
+    with engines_in(engine):
+        trial = replayed(path, Builds(tmp_path))
+    engine.close()
+    assert trial.verdict in FAILURES
 
 
 def test_a_hook_that_breaks_softmax_is_found_and_cut_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

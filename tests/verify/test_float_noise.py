@@ -16,6 +16,7 @@ from emitc.verify import operator_checks
 from emitc.verify.float_noise import gamma, noise
 from emitc.verify.golden_run import golden_run
 from emitc.verify.verification import verify
+from tests.support.models.onnx_control import FLOAT, POSITIVE, ZERO, constant, graph, model, node
 from tests.support.models.onnx_net import OnnxNet
 
 pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
@@ -60,6 +61,14 @@ def layer(net: OnnxNet) -> None:
     net.output(net.op("LayerNormalization", net.input((3, 64)), real(net, 64), real(net, 64)), shape=(3, 64))
 
 
+def softmax(net: OnnxNet) -> None:
+    net.output(net.op("Softmax", net.input((3, 5000)), axis=1), shape=(3, 5000))
+
+
+def log_softmax(net: OnnxNet) -> None:
+    net.output(net.op("LogSoftmax", net.input((3, 5000)), axis=1), shape=(3, 5000))
+
+
 def reduction(kind: str) -> Callable[[OnnxNet], None]:
     def build(net: OnnxNet) -> None:
         net.output(net.op(kind, net.input((2, 40, 30)), net.ints(1, 2), keepdims=0), shape=(2,))
@@ -69,7 +78,7 @@ def reduction(kind: str) -> Callable[[OnnxNet], None]:
 
 
 REDUCTIONS = [reduction(f"Reduce{kind}") for kind in ("Sum", "Mean", "L1", "L2", "SumSquare", "LogSum")]
-NETS = (conv, depthwise, spread, gemm, matmul, average, batch, layer, *REDUCTIONS)
+NETS = (conv, depthwise, spread, gemm, matmul, average, batch, layer, softmax, log_softmax, *REDUCTIONS)
 
 
 def compiled(build: Callable[[OnnxNet], None], folder: Path) -> Compiled:
@@ -114,6 +123,28 @@ def test_the_engine_stays_within_it_and_it_is_no_free_pass(build: Callable[[Onnx
         assert (limits < 1e-3 * reach.max()).all() and float(limits.max()) < 0.05 * max(
             1.0, float(np.abs(result).max())
         )
+
+
+def test_the_bound_of_an_if_is_that_of_the_operator_in_the_branch_that_runs(tmp_path: Path) -> None:
+    shape = (3, 64)
+    then = graph([node("LayerNormalization", ["x", "scale"], ["inner"])], (), [("inner", FLOAT, shape)])
+    other = graph([node("Abs", ["x"], ["same"])], (), [("same", FLOAT, shape)])
+    choice = node("If", ["positive"], ["y"], then_branch=then, else_branch=other)
+    factors = constant("scale", np.random.default_rng(5).normal(size=64), "float32")
+    path = tmp_path / "m.onnx"
+    made = model([*POSITIVE, choice], [("x", FLOAT, shape)], [("y", FLOAT, shape)], [ZERO, factors], opset=18)
+    path.write_bytes(made.SerializeToString())
+    (bound,) = (b for b in compile_model(path).graph.bound() if b.node.op_type == "If")
+    x = np.random.default_rng(6).normal(size=shape).astype(np.float32)
+    operands: list[Array | None] = [None if t is None or t.is_constant else x for t in bound.inputs]
+    operands[0] = np.array(True).reshape(bound.input(0).shape)
+    (inner,) = bound.node.op.graphs[0].bound()  # type: ignore[attr-defined]
+    (expected,) = noise(inner, [x, *(t and t.array() for t in inner.inputs[1:])])
+    (limits,) = noise(bound, operands)
+    assert limits is not None and expected is not None and limits.max() > 0
+    assert (limits == expected.reshape(shape)).all()
+    operands[0] = ~operands[0]
+    assert noise(bound, operands) == [None]
 
 
 def test_a_limit_does_not_cover_what_is_farther_off_or_not_finite() -> None:

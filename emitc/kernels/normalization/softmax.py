@@ -104,7 +104,7 @@ def _from_onnx(op: type[Softmax]) -> Callable[[SourceNode], Parsed]:
     return parse
 
 
-def _rows(bound: BoundNode) -> Rows:
+def rows_of(bound: BoundNode) -> Rows:
     """How the values of one softmax lie."""
     op, shape = bound.op(Softmax), bound.input(0).shape
     axis = op.axis % len(shape) if op.axis < 0 else op.axis
@@ -125,7 +125,7 @@ def check_onnx(bound: BoundNode) -> None:
     require_rows(bound)
     if x.dtype is not DType.FLOAT32:
         require_quantization(bound, x, y)
-        softmax_lookup.check(bound, _rows(bound))
+        softmax_lookup.check(bound, rows_of(bound))
 
 
 def _is_real(bound: BoundNode) -> bool:
@@ -141,12 +141,12 @@ def _engines_exponential(bound: BoundNode) -> bool:
 def _float_reference(bound: BoundNode, values: Array) -> Array:
     """exp and log in double, rounded to float32; Softmax of ONNX in float32, summed front to back."""
     if _engines_exponential(bound):
-        rows = _rows(bound).view(values.astype(np.float32))
+        rows = rows_of(bound).view(values.astype(np.float32))
         with np.errstate(all="ignore"):
             powers = exponential.exponential(np.asarray(rows - rows.max(axis=1, keepdims=True)))
             shares = powers / np.add.accumulate(powers, axis=1, dtype=np.float32)[:, -1:]
         return np.asarray(shares.reshape(bound.output.shape))
-    x = _rows(bound).view(values.astype(np.float64))
+    x = rows_of(bound).view(values.astype(np.float64))
     with np.errstate(invalid="ignore", divide="ignore"):
         shifted = x - x.max(axis=1, keepdims=True)
         if (beta := bound.op(Softmax).beta) != 1.0:
@@ -163,7 +163,7 @@ def _in_place(bound: BoundNode, rows: Rows) -> tuple[Overlap, ...]:
 
 
 def _lower_onnx(bound: BoundNode) -> Layer:
-    rows, beta = _rows(bound), bound.op(Softmax).beta
+    rows, beta = rows_of(bound), bound.op(Softmax).beta
     if bound.input(0).dtype is not DType.FLOAT32:
         layer = softmax_lookup.layer(bound, rows)
     elif _engines_exponential(bound):
@@ -256,7 +256,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     if bound.input(0).dtype is DType.FLOAT32:
         return (_float_reference(bound, inputs[0]),)
     if bound.node.op.numerics.float_scale:
-        return (softmax_lookup.reference(bound, _rows(bound), inputs[0]),)
+        return (softmax_lookup.reference(bound, rows_of(bound), inputs[0]),)
     if bound.input(0).dtype is DType.INT16:
         result = softmax_int16.reference(bound, bound.op(Softmax).beta, inputs[0].astype(np.int64))
         return (result.astype(np.int16).reshape(y.shape),)
@@ -311,7 +311,7 @@ def _no_variant(layer: Layer) -> str:
 
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Four shares at a time; ONNX's in float32."""
-    rows, portable = _rows(bound), lower(bound)
+    rows, portable = rows_of(bound), lower(bound)
     if bound.input(0).dtype is DType.FLOAT32:
         return _lower_real(bound, "mve", *_REALS) if rows.inner == 1 else "the values of a row are not contiguous"
     if bound.node.op.numerics.float_scale:

@@ -45,6 +45,7 @@ class Timing:
     load, load_after_load: a load, and one that directly follows another one and does not need its result. each_register:
     of a load or store of several, in addition to 1. taken_branch: more than a branch that is not taken. loop_end: the end
     of a low-overhead loop. vector: a vector instruction; vector_overlap: less, where the one before it uses another unit.
+    issues: instructions that begin in one cycle, 1 or 2 (emitc/boards/dual_issue.py).
     error_percent: the largest error against published measurements; 0 where none was compared. source: of the figures.
     """
 
@@ -63,6 +64,7 @@ class Timing:
     loop_end: float = 1.0
     vector: float = 1.0
     vector_overlap: float = 0.0
+    issues: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,14 @@ that was found against published measurements. Code and data are in memory witho
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from emitc.boards.dual_issue import Pipeline
 from emitc.target import Timing
 
 _CONDITION = r"(?:eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)?"
@@ -137,6 +139,7 @@ def estimate(ran: Ran, instructions: Sequence[Instruction], timing: Timing) -> E
     functions: dict[str, float] = {}
     kinds: dict[str, float] = {}
     by_kind = [kind_of(each) for each in instructions]
+    pipeline = Pipeline() if timing.issues == 2 else None
     for i, instruction in enumerate(instructions):
         count = places.get(instruction.address, 0)
         if count == 0:
@@ -144,6 +147,10 @@ def estimate(ran: Ran, instructions: Sequence[Instruction], timing: Timing) -> E
         before = i - 1 if i and 2 * places.get(instructions[i - 1].address, 0) >= count else None
         after = places.get(instructions[i + 1].address, 0) if i + 1 < len(instructions) else 0
         cost = _cost(instructions, by_kind, i, before, timing)
+        if pipeline is not None:
+            if before is None:
+                pipeline.start()
+            cost = pipeline.issue(instruction.mnemonic, instruction.operands, by_kind[i], max(1, math.ceil(cost)))
         if by_kind[i] in ("branch", "compare and branch"):
             cost += timing.taken_branch * max(0, count - after) / count
         total += cost * count

@@ -73,6 +73,27 @@ def test_vectors_overlap_with_another_unit_only() -> None:
     assert dict(found.kinds) == {"vector load": 3, "vector multiply": 3}
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["add\tr1, r2, r3", "add\tr4, r5, r6"], 1),  # independent: both in one cycle
+        (["add\tr1, r2, r3", "add\tr4, r1, r6"], 2),  # the second one needs the first one's result
+        (["add\tr1, r2, r3", "add\tr4, r5, r6", "add\tr7, r8, r9"], 2),
+        (["ldr\tr1, [r0]", "ldr\tr2, [r0, #4]"], 2),  # one path to memory
+        (["ldr\tr1, [r0]", "smlad\tr2, r3, r4, r2"], 1),
+        (["ldr\tr1, [r0]", "add\tr2, r3, r4", "add\tr5, r1, r2"], 3),  # a load takes two cycles to its user
+        (["smlad\tr1, r2, r3, r1", "smlad\tr1, r4, r5, r1"], 2),  # one multiplier, and a forwarded accumulator
+        (["smlad\tr1, r2, r3, r1", "add\tr4, r5, r6", "mov\tr7, r1"], 3),
+        (["ldmia.w\tr0!, {r1, r4-r6}", "add\tr7, r8, r9"], 4),  # two registers a cycle, and nothing with it
+    ],
+)
+def test_a_cortex_m7_begins_two_independent_instructions_in_a_cycle(lines: list[str], expected: int) -> None:
+    timing = load_target("cortex-m7").timing
+    assert timing is not None and timing.issues == 2
+    text = "00000000 <f>:\n" + "".join(f" {at:x}:\t{line}\n" for at, line in enumerate(lines))
+    assert estimate(Ran(dict.fromkeys(range(len(lines)), 10)), parsed(text), timing).cycles == 10 * expected
+
+
 def test_cycles_are_listed_by_function() -> None:
     assert isinstance(M4, Timing)
     found = estimate(Ran({0x08000000: 1, 0x0800001C: 2}), parsed(LISTING), M4)
@@ -112,7 +133,6 @@ def test_a_real_board_without_a_model_of_its_flash_has_its_clock_alone() -> None
     ("real", "board", "why"),
     [
         ("nucleo_l4r5zi", "qemu_m3", "its target is cortex-m4f, and qemu_m3 is of kind qemu with cortex-m3"),
-        ("nucleo_h743zi", "qemu_m7", "the cycles of its Arm Cortex-M7 are not known"),
         ("hifive1_revb", "rtl_ibex", "are not known"),
     ],
 )
@@ -123,10 +143,10 @@ def test_a_board_stands_for_those_with_its_core_alone(real: str, board: str, why
     assert why in caught.value.why
 
 
-def test_every_arm_core_but_the_m7_and_m85_has_a_timing_with_its_source() -> None:
+def test_every_arm_core_but_the_m85_has_a_timing_with_its_source() -> None:
     timed = {name for name in targets() if load_target(name).timing is not None}
     assert timed == {
-        "cortex-m0", "cortex-m0plus", "cortex-m3", "cortex-m33", "cortex-m4", "cortex-m4f", "cortex-m55",
+        "cortex-m0", "cortex-m0plus", "cortex-m3", "cortex-m33", "cortex-m4", "cortex-m4f", "cortex-m55", "cortex-m7",
     }  # fmt: skip
     for name in timed:
         timing = load_target(name).timing

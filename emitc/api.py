@@ -6,7 +6,8 @@ emitc.compile_model("model.tflite", target="cortex-m4").write("out")
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,10 @@ from emitc.planner import Plan
 from emitc.report.plan import plan_text
 
 if TYPE_CHECKING:
+    from emitc.evaluate.dataset import DataSet
+    from emitc.evaluate.evaluation import Evaluation
+    from emitc.evaluate.session import Session, TensorInfo
+    from emitc.ir import Array
     from emitc.validation import Validation
     from emitc.verify.proof import Proof
 
@@ -24,6 +29,51 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, repr=False)
 class Model(Compiled):
     """A compiled model. `write` is inherited."""
+
+    _sessions: list[Session] = field(default_factory=list, compare=False)
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Name, type, shape, scale and zero point of each input."""
+        from emitc.evaluate.session import info_of
+
+        return tuple(map(info_of, self.program.inputs))
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Name, type, shape, scale and zero point of each output."""
+        from emitc.evaluate.session import info_of
+
+        return tuple(map(info_of, self.program.outputs))
+
+    def run(self, *inputs: Array, quantize: bool = False, **named: Array) -> Array | tuple[Array, ...]:
+        """The outputs that the generated C computes on this machine: one array, or a tuple for several outputs.
+
+        inputs: an array for each input, in order or by name. Each has the input's own shape, or samples of that shape along
+        a further first dimension, or in the place of a first dimension of 1; there are as many outputs then. quantize:
+        inputs and outputs are real numbers. The state of a model lasts from run to run, until `reset`. The first run
+        compiles the C. Raises EmitcError for arrays that do not fit, CannotCompile without a compiler.
+        """
+        given: Sequence[Array] | Mapping[str, Array] = named or inputs
+        found = self._session().run(given, quantize=quantize)
+        return found[0] if len(found) == 1 else found
+
+    def reset(self) -> None:
+        """The model's state back to its start."""
+        self._session().reset()
+
+    def _session(self) -> Session:
+        from emitc.evaluate.session import Session
+
+        if not self._sessions:
+            self._sessions.append(Session(self))
+        return self._sessions[0]
+
+    def evaluate(self, data: str | Path | DataSet, **options: Any) -> Evaluation:
+        """How well the generated C does on labelled data; options: those of `emitc.evaluate.evaluation.EvaluationOptions`."""
+        from emitc.evaluate.evaluation import EvaluationOptions, evaluate
+
+        return evaluate(self, Path(data) if isinstance(data, str) else data, EvaluationOptions(**options))
 
     @property
     def plan(self) -> Plan:

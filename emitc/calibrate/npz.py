@@ -62,3 +62,17 @@ def read_arrays(
         raise refused(error.strerror or str(error)) from error
     except ValueError as error:
         raise refused(str(error)) from error
+
+
+def read_array(path: Path, refused: Callable[[str], EmitcError]) -> Array:
+    """The array of an .npy file. Raises what `refused` makes of the reason for a file that is damaged or too large."""
+    try:
+        if path.stat().st_size > MAX_ARRAYS_BYTES:
+            raise refused(f"it has more than {MAX_ARRAYS_BYTES} bytes")
+        return _array(path.name, path.read_bytes())
+    except (tokenize.TokenError, SyntaxError) as error:
+        raise refused("the header of the array cannot be read") from error
+    except OSError as error:
+        raise refused(error.strerror or str(error)) from error
+    except ValueError as error:
+        raise refused(str(error)) from error

@@ -19,6 +19,7 @@ import click
 from emitc._version import __version__
 from emitc.cli import options as shared
 from emitc.cli.check import check_line, check_option, checked, dump
+from emitc.cli.evaluate import evaluate
 from emitc.cli.plan import plan
 from emitc.errors import EmitcError, Where
 
@@ -52,6 +53,7 @@ def cli() -> None:
 
 cli.add_command(plan)
 cli.add_command(dump)
+cli.add_command(evaluate)
 
 
 @cli.command("compile", cls=shared.CompilingCommand)

@@ -38,6 +38,7 @@ TRAIN_IMAGES = 4000
 TEST_IMAGES = 1000
 CALIBRATION_IMAGES = 500
 VECTORS = 10
+LABELLED = 300
 EPOCHS = 8
 BATCH = 50
 RATE = 0.05
@@ -407,7 +408,7 @@ def model_input(pixels: NDArray[np.uint8]) -> NDArray[np.int8]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Trains and quantizes digits_int8.tflite.")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="directory of the two files")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="directory of the three files")
     directory: Path = parser.parse_args().output
     directory.mkdir(parents=True, exist_ok=True)
     model, p = build()
@@ -422,6 +423,7 @@ def main() -> None:
     (directory / "digits_int8.tflite").write_bytes(model)
     vectors = {f"in0_{k}": inputs[k] for k in range(VECTORS)} | {f"out0_{k}": outputs[k] for k in range(VECTORS)}
     np.savez_compressed(directory / "digits_int8.npz", allow_pickle=False, **vectors)
+    np.savez_compressed(directory / "digits_test.npz", allow_pickle=False, X=pixels[:LABELLED], y=labels[:LABELLED])
     print(f"digits_int8.tflite: {len(model)} bytes")
 
 

@@ -93,17 +93,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "emitc.boards": ("emitc.errors", "emitc.target", *_COMPILED, "emitc.emit", "emitc.verify", "emitc.boards"),
     "emitc.calibrate": ("emitc.errors", "emitc.ir", *_COMPILED, "emitc.emit", "emitc.frontends", "emitc.calibrate"),
+    "emitc.evaluate": (*_VALUES, "emitc.calibrate.npz", *_COMPILED, "emitc.verify", "emitc.evaluate"),
     "emitc.explore": (*_VALUES, *_COMPILED, "emitc.emit", "emitc.schedule", "emitc.explore"),
     "emitc.listing": (*_VALUES, *_COMPILED, "emitc.emit", "emitc.passes", "emitc.listing"),
     # what users touch
     "emitc.report": (
-        *_VALUES, "emitc.backends", "emitc.boards", *_COMPILED, "emitc.frontends", "emitc.kernels", "emitc.planner",
-        "emitc.plugins", "emitc.validation", "emitc.verify", "emitc.report",
+        *_VALUES, "emitc.backends", "emitc.boards", *_COMPILED, "emitc.evaluate", "emitc.frontends", "emitc.kernels",
+        "emitc.planner", "emitc.plugins", "emitc.validation", "emitc.verify", "emitc.report",
     ),
-    "emitc.api": (*_COMPILED, "emitc.planner", "emitc.report", "emitc.validation", "emitc.verify"),
+    "emitc.api": (*_COMPILED, "emitc.evaluate", "emitc.planner", "emitc.report", "emitc.validation", "emitc.verify"),
     "emitc.cli": (
         *_VALUES, "emitc._version", "emitc.backends", "emitc.boards", "emitc.calibrate", *_COMPILED, "emitc.emit",
-        "emitc.explore", "emitc.listing", "emitc.planner", "emitc.report", "emitc.validation", "emitc.verify", "emitc.cli",
+        "emitc.evaluate", "emitc.explore", "emitc.listing", "emitc.planner", "emitc.report", "emitc.validation",
+        "emitc.verify", "emitc.cli",
     ),
     "emitc.__main__": ("emitc.cli",),
 }  # fmt: skip
@@ -113,8 +115,9 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "numpy": (
         "emitc.ir", "emitc.layer", "emitc.source", "emitc.numerics", "emitc.ethosu", "emitc.frontends", "emitc.kernels",
         "emitc.passes", "emitc.backends", "emitc.schedule.check", "emitc.schedule.row_overlap", "emitc.emit.literals",
-        "emitc.writers", "emitc.verify", "emitc.validation", "emitc.calibrate",
+        "emitc.writers", "emitc.verify", "emitc.validation", "emitc.calibrate", "emitc.evaluate",
     ),
+    "PIL": ("emitc.evaluate.dataset",),
     "tflite": ("emitc.frontends.tflite.reader", "emitc.frontends.tflite.npu", "emitc.writers.tflite", "emitc.verify.vela_file",
                "emitc.backends.ethos_u.vela"),
     "ethosu": ("emitc.backends.ethos_u.vela_child",),
@@ -136,6 +139,7 @@ WRITERS = (
     "emitc.ethosu",
     "emitc.calibrate",
     "emitc.verify",
+    "emitc.evaluate.session",
     "emitc.boards",
     "emitc.backends.ethos_u.vela",
 )

@@ -30,6 +30,7 @@ from emitc.compiler import compile_model
 from emitc.emit.manifest import memory_plan
 from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where
+from emitc.evaluate.evaluation import Class, Evaluation
 from emitc.explore.pareto import SmallerArena
 from emitc.listing import dump_json
 from emitc.options import Options
@@ -101,6 +102,10 @@ def json_of(name: str) -> set[str]:
         "dump": [{key: dump_json(digits, "plan")[key] for key in ("emitc_dump", "level", "model")}],
         "plan": [memory_plan(replace(digits.program, states=(StateSlot("STATE_0", 0, 1, "int8[1]", "s"),)))],
         "partition": [_partition_map()],
+        "evaluate": [
+            {"failed": []},
+            Evaluation("top1", 1, 1.0, classes=(Class("a", 1, 1, 1),), worst=(("s", "a", "b", 1.0),)).to_json(),
+        ],
         "inspect": [inspection.inspect_model(MODELS / "digits_int8.tflite", {})],
         "run": [emulated.as_json(), on_rtl.as_json()],
         "flash": [*(each.as_json() for each in runs[1:]), {"board": "b", "project": "p", "dry_run": True}],

@@ -37,9 +37,10 @@ def test_script_makes_the_committed_files(tmp_path: Path) -> None:
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert run.stdout == ("accuracy on 1000 unseen digits: float 99.6%, int8 99.5%\ndigits_int8.tflite: 9856 bytes\n")
     assert (tmp_path / "digits_int8.tflite").read_bytes() == (MODELS / "digits_int8.tflite").read_bytes()
-    with np.load(tmp_path / "digits_int8.npz") as made, np.load(MODELS / "digits_int8.npz") as committed:
-        assert made.files == committed.files
-        assert all(made[key].tobytes() == committed[key].tobytes() for key in made.files)
+    for name in ("digits_int8.npz", "digits_test.npz"):
+        with np.load(tmp_path / name) as made, np.load(MODELS / name) as committed:
+            assert made.files == committed.files
+            assert all(made[key].tobytes() == committed[key].tobytes() for key in made.files)
 
 
 def test_product_does_not_depend_on_the_order_of_summation(script: ModuleType) -> None:

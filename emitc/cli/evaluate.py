@@ -1,0 +1,74 @@
+"""`emitc evaluate`: how well MODEL does on a data set, through the generated C."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from emitc.cli import options as shared
+
+if TYPE_CHECKING:
+    from emitc.evaluate.evaluation import Evaluation
+
+
+def number(text: str) -> float:
+    """A number, or a fraction of two whole numbers."""
+    try:
+        return float(Fraction(text))
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        raise click.BadParameter(f"{text!r} is no number") from error
+
+
+@click.command("evaluate", cls=shared.CompilingCommand, short_help="Measure the accuracy of MODEL's C on data.")
+@shared.compile_options
+@shared.path_option("--data", required=True, help="Samples with labels: .npz, .csv, or a folder for each class.")
+@shared.choice_option("--metric", "top1", "top1 | top5 | mse | auc, or a Python file with metric(outputs, labels).")
+@shared.path_option("--float", "float_model", help="The float model: compare with what its engine gives.")
+@click.option("--engine", is_flag=True, help="Compare every output with MODEL's own engine, too.")
+@click.option("--output-index", type=click.IntRange(0), default=0, show_default=True, help="The output that is judged.")
+@click.option("--scale", type=number, help="Factor on the values of the data, after --mean: a number, or as 1/255.")
+@click.option("--mean", type=number, help="Subtracted from the values of the data.")
+@shared.choice_option("--layout", "as-is", "as-is | nhwc | nchw: of images in arrays, where MODEL has the other one.")
+@click.option("--min-accuracy", type=float, help="Exit code 1 where the metric is worse.")
+@click.option("--max-drop", type=float, help="With --float: exit code 1 where MODEL is worse by more.")
+@shared.json_option
+def evaluate(data: Path, metric: str, float_model: Path | None, as_json: bool, **values: Any) -> None:
+    """Measure how well MODEL does on labelled data, through its generated C on this machine."""
+    with shared.reported(as_json):
+        from emitc.errors import EmitcError, Where, unknown_choice
+        from emitc.evaluate.dataset import LAYOUTS, Preparation
+        from emitc.evaluate.evaluation import EvaluationOptions
+        from emitc.evaluate.evaluation import evaluate as measured
+        from emitc.report.evaluate import evaluate_text
+
+        if values["layout"] not in LAYOUTS:
+            raise unknown_choice("--layout", values["layout"], LAYOUTS)
+        if values["max_drop"] is not None and float_model is None:
+            why = "a drop is the difference to another model"
+            raise EmitcError("there is nothing to compare with", Where(option="--max-drop"), why, "add --float MODEL")
+        compiled = shared.compiled_model(values)
+        prepare = Preparation(values["scale"], values["mean"], values["layout"])
+        options = EvaluationOptions(metric, prepare, float_model, values["engine"], values["output_index"])
+        found = measured(compiled, data, options)
+        failed = _failed(found, values["min_accuracy"], values["max_drop"])
+        content = {"model": compiled.program.name, **found.to_json(), "failed": failed}
+        shared.print_result(content, as_json, lambda: evaluate_text(compiled.program.name, found, failed))
+    raise SystemExit(1 if failed else 0)
+
+
+def _failed(found: Evaluation, least: float | None, drop: float | None) -> list[str]:
+    """What the gates refuse, in words."""
+    from emitc.evaluate.metrics import LOWER_IS_BETTER
+
+    failed = []
+    lower = found.metric in LOWER_IS_BETTER
+    if least is not None and (found.value > least if lower else found.value < least):
+        failed.append(f"{found.metric} is {found.value:.6g}, and --min-accuracy asks for {least:g}")
+    if drop is not None and found.drop is not None and found.drop > drop:
+        failed.append(f"{found.metric} is {found.drop:.6g} worse than the float model, and --max-drop allows {drop:g}")
+    if found.engine_differing:
+        failed.append(f"{found.engine_differing} samples differ from {found.engine}")
+    return failed

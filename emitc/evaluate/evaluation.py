@@ -1,0 +1,250 @@
+"""How well a model does on a data set: through the generated C, and through the engine of a model that it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
+from emitc.errors import EmitcError, Where
+from emitc.evaluate.dataset import DataSet, Preparation, read_dataset
+from emitc.evaluate.metrics import LOWER_IS_BETTER, classes_of, classes_of_labels, confusion, metric_named
+from emitc.evaluate.session import Session, TensorInfo, info_of
+from emitc.ir import Array
+from emitc.verify.engines.run import run_isolated
+
+_WORST = 5
+_CASES = 256
+"""Samples that an engine gets at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A class of the labels: how many samples have it and are taken for it. Shares are 0 where there is nothing to divide by."""
+
+    name: str
+    samples: int
+    predicted: int
+    right: int
+
+    @property
+    def precision(self) -> float:
+        """The share of samples taken for this class that have it."""
+        return self.right / self.predicted if self.predicted else 0.0
+
+    @property
+    def recall(self) -> float:
+        """The share of samples of this class that are taken for it."""
+        return self.right / self.samples if self.samples else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """value: of the metric, through the generated C. compared: of another model in its engine; None where none is given.
+
+    engine_differing: samples whose outputs the model's own engine computes otherwise; None where it was not asked.
+    agreement: the share of samples that both models put into one class. classes, matrix: of labels that are classes.
+    worst: names of wrong samples, their class, the one that was predicted, and by how much its value is larger. outside: as
+    `DataSet` has it.
+    """
+
+    metric: str
+    samples: int
+    value: float
+    compared: float | None = None
+    engine: str = ""
+    engine_differing: int | None = None
+    agreement: float | None = None
+    classes: tuple[Class, ...] = ()
+    matrix: tuple[tuple[int, ...], ...] = ()
+    worst: tuple[tuple[str, str, str, float], ...] = ()
+    outside: float = 0.0
+
+    @property
+    def drop(self) -> float | None:
+        """How much worse than the other model: positive is worse."""
+        if self.compared is None:
+            return None
+        gap = self.compared - self.value
+        return -gap if self.metric in LOWER_IS_BETTER else gap
+
+    def to_json(self) -> dict[str, Any]:
+        """For --json."""
+        return {
+            "metric": self.metric,
+            "samples": self.samples,
+            "value": self.value,
+            "compared": self.compared,
+            "drop": self.drop,
+            "engine": self.engine,
+            "engine_differing": self.engine_differing,
+            "outside": self.outside,
+            "agreement": self.agreement,
+            "classes": [
+                {"class": c.name, "samples": c.samples, "precision": c.precision, "recall": c.recall}
+                for c in self.classes
+            ],
+            "confusion": [list(row) for row in self.matrix],
+            "worst": [
+                {"sample": name, "class": wanted, "predicted": found, "margin": margin}
+                for name, wanted, found, margin in self.worst
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationOptions:
+    """float_model: a model to compare with, which its engine runs. engine: compare every output with the model's own engine.
+
+    output: the number of the output that the metric is of. progress: called with samples done and in all.
+    """
+
+    metric: str = "top1"
+    preparation: Preparation | None = None
+    float_model: Path | None = None
+    engine: bool = False
+    output: int = 0
+    progress: Callable[[int, int], None] | None = None
+
+
+def evaluate(compiled: Compiled, data: Path | DataSet, options: EvaluationOptions | None = None) -> Evaluation:
+    """The metric of a compiled model on a data set.
+
+    Raises EmitcError for data that do not fit, without labels, or for an output that the model does not have; CannotCompile
+    without a compiler.
+    """
+    chosen = options or EvaluationOptions()
+    metric = metric_named(chosen.metric)
+    infos = tuple(map(info_of, compiled.program.inputs))
+    found = read_dataset(data, infos, chosen.preparation) if isinstance(data, Path) else data
+    if not 0 <= chosen.output < len(compiled.program.outputs):
+        why = f"the model has {len(compiled.program.outputs)} outputs, the first one is 0"
+        raise EmitcError(f"there is no output {chosen.output}", Where(option="--output-index"), why, "name another one")
+    codes = _through_the_c(compiled, found, chosen)
+    info = info_of(compiled.program.outputs[chosen.output])
+    labels = _labels(found, chosen.metric, codes)
+    outputs = info.real(codes)
+    value = metric(outputs, labels)
+    compared, agreement = None, None
+    if chosen.float_model is not None:
+        other = _of_another(chosen.float_model, data, chosen, found, infos)
+        compared = metric(other, labels)
+        agreement = float((classes_of(other) == classes_of(outputs)).mean()) if _classifies(chosen.metric) else None
+    engine, differing = _through_the_engine(compiled, found, codes, chosen.output) if chosen.engine else ("", None)
+    classes, matrix, worst = _by_class(outputs, labels, found) if _classifies(chosen.metric) else ((), (), ())
+    return Evaluation(
+        chosen.metric,
+        len(found.samples),
+        value,
+        compared,
+        engine,
+        differing,
+        agreement,
+        classes,
+        matrix,
+        worst,
+        found.outside,
+    )
+
+
+def _classifies(metric: str) -> bool:
+    return metric in ("top1", "top5")
+
+
+def _through_the_c(compiled: Compiled, data: DataSet, options: EvaluationOptions) -> Array:
+    """The chosen output of every sample; each begins with the initial state."""
+    session = Session(compiled)
+    results = []
+    try:
+        for done, sample in enumerate(data.samples):
+            if compiled.program.states and done:
+                session.reset()
+            results.append(session.run_one(sample)[options.output])
+            if options.progress:
+                options.progress(done + 1, len(data.samples))
+    finally:
+        session.close()
+    return np.stack(results)
+
+
+def _engine_outputs(
+    data: bytes, source_format: str, samples: Sequence[tuple[Array, ...]], output: int
+) -> tuple[str, Array]:
+    results: list[Array] = []
+    engine = ""
+    for first in range(0, len(samples), _CASES):
+        cases = samples[first : first + _CASES]
+        run = run_isolated(data, cases, source_format=source_format, resets=range(1, len(cases)))
+        engine = run.engine
+        results += [np.asarray(outputs[output]) for outputs in run.outputs]
+    return engine, np.stack(results)
+
+
+def _through_the_engine(compiled: Compiled, data: DataSet, codes: Array, output: int) -> tuple[str, int]:
+    """The engine of the model itself, and the samples whose output it computes otherwise."""
+    engine, found = _engine_outputs(compiled.model_bytes, compiled.source.format, data.samples, output)
+    same = (found.reshape(len(codes), -1) == codes.reshape(len(codes), -1)).all(axis=1)
+    return engine, int((~same).sum())
+
+
+def _of_another(
+    path: Path, data: Path | DataSet, options: EvaluationOptions, found: DataSet, infos: Sequence[TensorInfo]
+) -> Array:
+    """Real outputs of another model, usually the float one, on the same samples."""
+    other = compile_model(path)
+    others = tuple(map(info_of, other.program.inputs))
+    if isinstance(data, Path):
+        samples = read_dataset(data, others, options.preparation).samples
+    else:
+        samples = tuple(
+            tuple(
+                to.quantized(of.real(value)).reshape(to.shape)
+                for of, to, value in zip(infos, others, sample, strict=True)
+            )
+            for sample in found.samples
+        )
+    _, codes = _engine_outputs(other.model_bytes, other.source.format, samples, options.output)
+    return info_of(other.program.outputs[options.output]).real(codes)
+
+
+def _labels(data: DataSet, metric: str, codes: Array) -> Array:
+    """The labels, fit for the metric. Raises EmitcError where they are missing or of another kind."""
+    place, hint = Where(option="--data"), "give `y` with the samples, or a folder for each class"
+    if data.labels is None:
+        raise EmitcError("the data have no labels", place, f"{metric} compares outputs with labels", hint)
+    labels = np.asarray(data.labels)
+    if metric == "mse" and labels.size != codes.size:
+        why = f"mse compares {codes[0].size} values of each output, and a label has {labels.size // len(labels)}"
+        raise EmitcError("the labels do not fit", place, why, hint)
+    if metric in ("top1", "top5"):
+        count = max(2, codes[0].size)
+        wanted = classes_of_labels(labels)
+        if wanted.min() < 0 or wanted.max() >= count:
+            why = f"they are from {wanted.min()} to {wanted.max()}, and the output has {codes[0].size} values"
+            raise EmitcError("the labels do not fit", place, why, "classes count from 0")
+    return labels
+
+
+def _by_class(
+    outputs: Array, labels: Array, data: DataSet
+) -> tuple[tuple[Class, ...], tuple[tuple[int, ...], ...], tuple[tuple[str, str, str, float], ...]]:
+    """Figures of each class, the confusion of classes, and the wrong samples of which the model is surest."""
+    predicted, wanted = classes_of(outputs), classes_of_labels(labels)
+    count = max(len(data.classes), int(max(predicted.max(), wanted.max())) + 1)
+    names = [data.classes[i] if i < len(data.classes) else str(i) for i in range(count)]
+    matrix = confusion(predicted, wanted, count)
+    classes = tuple(
+        Class(name, int(matrix[i].sum()), int(matrix[:, i].sum()), int(matrix[i, i])) for i, name in enumerate(names)
+    )
+    rows = outputs.reshape(len(outputs), -1).astype(np.float64)
+    rows = np.concatenate([1 - rows, rows], axis=1) if rows.shape[1] == 1 else rows
+    wrong = np.flatnonzero(predicted != wanted)
+    margins: Mapping[int, float] = {int(i): float(rows[i, predicted[i]] - rows[i, wanted[i]]) for i in wrong}
+    first = sorted(margins, key=lambda i: (-margins[i], i))[:_WORST]
+    worst = tuple((data.names[i], names[wanted[i]], names[predicted[i]], margins[i]) for i in first)
+    return classes, tuple(tuple(int(n) for n in row) for row in matrix), worst

@@ -13,8 +13,8 @@ import logging
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +40,23 @@ _FATAL, _WARNING = 4, 2
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """What was made. samples: calibration inputs that were run."""
+    """What was made. samples: calibration inputs that were run.
+
+    data: the quantized model. model: the float one as one file. calibration: the samples by input name.
+    """
 
     output: Path
     samples: int
     bytes_before: int
     bytes_after: int
+    data: bytes = b""
+    model: bytes = b""
+    calibration: Sequence[Mapping[str, Array]] = ()
 
     def as_json(self) -> dict[str, Any]:
         """For --json."""
-        return asdict(self) | {"output": str(self.output)}
+        names = ("samples", "bytes_before", "bytes_after")
+        return {"output": str(self.output)} | {name: getattr(self, name) for name in names}
 
 
 def _module(name: str) -> Any:
@@ -290,4 +297,4 @@ def quantize_model(path: Path, calibration: Path, output: Path, *, force: bool =
             data = whole if _compiles(made, shapes) else data
     data = _marked(data)
     file.write(data)
-    return Quantized(output, len(samples), len(before), len(data))
+    return Quantized(output, len(samples), len(before), len(data), data, model, samples)

@@ -1,4 +1,4 @@
-"""`emitc evaluate`: how well MODEL does on a data set, through the generated C."""
+"""`emitc evaluate`: how well MODEL does on a data set, through the generated C. `emitc quantize`: what a float model loses."""
 
 from __future__ import annotations
 
@@ -72,3 +72,38 @@ def _failed(found: Evaluation, least: float | None, drop: float | None) -> list[
     if found.engine_differing:
         failed.append(f"{found.engine_differing} samples differ from {found.engine}")
     return failed
+
+
+@click.command(short_help="Quantize the float ONNX model MODEL to int8.")
+@click.argument("model", type=click.Path(path_type=Path))
+@shared.path_option(
+    "--calibration",
+    required=True,
+    help="Sample inputs in an .npz file: in{i}_{k}, or one array per input name.",
+)
+@shared.path_option("-o", "--output", help="Default: MODEL_int8.onnx.")
+@shared.path_option(
+    "--test", help="Labelled samples, as for `emitc evaluate`: accuracy of the float and of the int8 model."
+)
+@click.option("--scale", type=number, help="Factor on the values of --test, after --mean: a number, or as 1/255.")
+@click.option("--mean", type=number, help="Subtracted from the values of --test.")
+@shared.force_option
+@shared.json_option
+def quantize(
+    model: Path, calibration: Path, output: Path | None, test: Path | None, force: bool, as_json: bool, **values: Any
+) -> None:
+    """Quantize the float ONNX model MODEL to int8 with ONNX Runtime's quantizer, and say what that has cost."""
+    with shared.reported(as_json):
+        from emitc.calibrate.calibrate import quantize_model
+        from emitc.evaluate.dataset import Preparation
+        from emitc.evaluate.quality import quality, tested
+        from emitc.report.quantize import quantize_text
+
+        target = output or model.with_name(f"{model.stem}_int8.onnx")
+        made = quantize_model(model, calibration, target, force=force)
+        content = made.as_json() | quality(made.model, made.data, made.calibration).to_json() | {"test": None}
+        if test:
+            found, warnings = tested(model, made.data, test, Preparation(values["scale"], values["mean"]))
+            content["test"] = found.to_json()
+            content["warnings"] += warnings
+        shared.print_result(content, as_json, lambda: quantize_text(content))

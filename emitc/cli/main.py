@@ -19,7 +19,7 @@ import click
 from emitc._version import __version__
 from emitc.cli import options as shared
 from emitc.cli.check import check_line, check_option, checked, dump
-from emitc.cli.evaluate import evaluate
+from emitc.cli.evaluate import evaluate, quantize
 from emitc.cli.plan import plan
 from emitc.errors import EmitcError, Where
 
@@ -54,6 +54,7 @@ def cli() -> None:
 cli.add_command(plan)
 cli.add_command(dump)
 cli.add_command(evaluate)
+cli.add_command(quantize)
 
 
 @cli.command("compile", cls=shared.CompilingCommand)
@@ -259,27 +260,6 @@ def boards(as_json: bool) -> None:
         from emitc.report.inspection import board_list
 
         shared.print_result(board_list(), as_json, lambda: catalogue.boards_text(board_list()))
-
-
-@cli.command(short_help="Quantize the float ONNX model MODEL to int8.")
-@click.argument("model", type=click.Path(path_type=Path))
-@shared.path_option(
-    "--calibration",
-    required=True,
-    help="Sample inputs in an .npz file: in{i}_{k}, or one array per input name.",
-)
-@shared.path_option("-o", "--output", help="Default: MODEL_int8.onnx.")
-@shared.force_option
-@shared.json_option
-def quantize(model: Path, calibration: Path, output: Path | None, force: bool, as_json: bool) -> None:
-    """Quantize the float ONNX model MODEL to int8 with ONNX Runtime's quantizer."""
-    with shared.reported(as_json):
-        from emitc.calibrate.calibrate import quantize_model
-        from emitc.report.quantize import quantize_text
-
-        target = output or model.with_name(f"{model.stem}_int8.onnx")
-        made = quantize_model(model, calibration, target, force=force)
-        shared.print_result(made.as_json(), as_json, lambda: quantize_text(made.as_json()))
 
 
 @cli.command("npu-check", short_help="Run FILE, which vela has compiled, on this machine.")

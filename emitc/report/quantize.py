@@ -9,9 +9,33 @@ from emitc.report.tables import number
 
 
 def quantize_text(made: dict[str, Any]) -> str:
-    """The file that was written, and its size."""
+    """The file that was written, its size, and what quantizing has cost."""
     output = shown(str(made["output"]), 200)
-    return (
+    lines = [
         f"{output}: int8, quantized on {number(made['samples'])} samples, {number(made['bytes_before'])} bytes before, "
-        f"{number(made['bytes_after'])} after\n  next      emitc verify {output}"
-    )
+        f"{number(made['bytes_after'])} after"
+    ]
+    for each in made["outputs"]:
+        agree = (
+            "" if each["agreement"] is None else f", the same largest value in {each['agreement']:.1%} of the samples"
+        )
+        lines.append(
+            f"  {each['name']:9} signal to noise {_db(each['sqnr_db'])}, cosine {each['cosine']:.6f}, largest error"
+            f" {each['largest_error']:.4g}{agree}"
+        )
+    if made["worst"]:
+        worst = ", ".join(f"{shown(each['tensor'], 40)} {_db(each['sqnr_db'])}" for each in made["worst"])
+        lines.append(f"  worst     {worst}")
+    test = made["test"]
+    if test:
+        lines.append(
+            f"  accuracy  float {test['compared']:.2%}, int8 {test['value']:.2%} of {number(test['samples'])} labelled samples;"
+            f" {number(test['engine_differing'])} samples differ between the C and {test['engine']}"
+        )
+    lines += [f"  warning   {each}" for each in made["warnings"]]
+    data = "" if test else "; `emitc evaluate` measures the accuracy, which equal bits say nothing about"
+    return "\n".join([*lines, f"  next      emitc verify {output}{data}"])
+
+
+def _db(ratio: float | None) -> str:
+    return "without noise" if ratio is None else f"{ratio:.1f} dB"

@@ -139,7 +139,7 @@ WRITERS = (
     "emitc.ethosu",
     "emitc.calibrate",
     "emitc.verify",
-    "emitc.evaluate.session",
+    "emitc.evaluate",
     "emitc.boards",
     "emitc.backends.ethos_u.vela",
 )

@@ -31,6 +31,7 @@ from emitc.emit.manifest import memory_plan
 from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where
 from emitc.evaluate.evaluation import Class, Evaluation
+from emitc.evaluate.quality import OutputQuality, Quality
 from emitc.explore.pareto import SmallerArena
 from emitc.listing import dump_json
 from emitc.options import Options
@@ -110,7 +111,11 @@ def json_of(name: str) -> set[str]:
         "run": [emulated.as_json(), on_rtl.as_json()],
         "flash": [*(each.as_json() for each in runs[1:]), {"board": "b", "project": "p", "dry_run": True}],
         "npu-check": [NpuCheck("a", 1, 1, ("ADD",), 1, 1, 0, 1, 1, "tflm", 1, 0, 0, True).as_json()],
-        "quantize": [Quantized(Path("a.onnx"), 1, 1, 1).as_json()],
+        "quantize": [
+            Quantized(Path("a.onnx"), 1, 1, 1).as_json(),
+            Quality(1, (OutputQuality("o", 1.0, 1.0, 0.0, None),), (("t", 1.0),), ()).to_json(),
+            {"test": None},
+        ],
         "boards": [inspection.board_list()],
         "targets": [inspection.target_list()],
         "ops": [inspection.operator_list()],

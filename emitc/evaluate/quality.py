@@ -1,0 +1,202 @@
+"""What quantizing has cost: a float ONNX model and the int8 one that was made of it, in ONNX Runtime on the same samples."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emitc.compiler import compile_model
+from emitc.evaluate.dataset import Preparation, read_dataset
+from emitc.evaluate.evaluation import Evaluation, EvaluationOptions, evaluate
+from emitc.evaluate.session import info_of
+from emitc.ir import Array, Graph
+from emitc.verify.engines.run import run_isolated
+from emitc.verify.samples import input_range
+
+FEW_SAMPLES = 16
+_COMPARED = 256
+"""Samples of which outputs are compared, of those that calibrate."""
+_LAYERS = 32
+"""Samples of which every tensor is compared; all of them are in memory."""
+_WORST = 5
+_MOST_CLASSES = 10_000
+_POOR_DB = 10.0
+"""A noise of a third of the signal."""
+_AGREEMENT = 0.9
+_STEPS, _WIDER = 255, 4
+"""From the first code of 8 bits to the last, and by how many more `input_range` is wider on both sides."""
+_FEW_STEPS = 32
+"""Steps of an input that samples use, where others have set the range."""
+_OUTSIDE = 0.01
+"""Share of values outside of the range that is worth a warning."""
+_SUFFIX = "_DequantizeLinear_Output"
+"""Of the name that the quantizer gives to what stands for a float tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputQuality:
+    """One output: ratio of signal to quantization noise in decibels (inf where none differs), cosine of the angle between both,
+    largest difference, and the share of samples whose largest value is at the same place; None for one that is no vector.
+    """
+
+    name: str
+    sqnr_db: float
+    cosine: float
+    largest_error: float
+    agreement: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """outputs: on the samples that calibrate. worst: tensors with the lowest ratio in decibels, the lowest first."""
+
+    samples: int
+    outputs: tuple[OutputQuality, ...]
+    worst: tuple[tuple[str, float], ...]
+    warnings: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For --json: null stands for a ratio without noise."""
+        outputs = [asdict(each) | {"sqnr_db": _finite(each.sqnr_db)} for each in self.outputs]
+        worst = [{"tensor": name, "sqnr_db": _finite(ratio)} for name, ratio in self.worst]
+        return {"compared": self.samples, "outputs": outputs, "worst": worst, "warnings": list(self.warnings)}
+
+
+def _finite(ratio: float) -> float | None:
+    return round(ratio, 2) if math.isfinite(ratio) else None
+
+
+def sqnr_db(signal: Array, found: Array) -> float:
+    """10 log10 of the energy of the signal over the energy of the difference.
+
+    >>> sqnr_db(np.array([3.0, 4.0]), np.array([3.0, 4.5]))
+    20.0
+    """
+    x = signal.astype(np.float64)
+    noise, energy = float(((found.astype(np.float64) - x) ** 2).sum()), float((x * x).sum())
+    if noise == 0:
+        return math.inf
+    return 10 * math.log10(energy / noise) if energy else -math.inf
+
+
+def cosine(a: Array, b: Array) -> float:
+    """Of the angle between two vectors; 1 for two of zeros."""
+    x, y = a.astype(np.float64).reshape(-1), b.astype(np.float64).reshape(-1)
+    lengths = math.sqrt(float(x @ x) * float(y @ y))
+    return float(x @ y) / lengths if lengths else float(np.array_equal(x, y))
+
+
+def quality(model: bytes, quantized: bytes, samples: Sequence[Mapping[str, Array]]) -> Quality:
+    """Compares both models on samples, each an array by input name in the models' order.
+
+    Raises EmitcError where the engine refuses one of the models.
+    """
+    cases = [tuple(sample.values()) for sample in samples[:_COMPARED]]
+    before, after = (_outputs(data, cases) for data in (model, quantized))
+    names = [f"output {i}" for i in range(len(before))]
+    outputs = tuple(_of_output(name, a, b) for name, a, b in zip(names, before, after, strict=True))
+    return Quality(len(cases), outputs, _worst(model, quantized, cases[:_LAYERS]), _warnings(samples, outputs))
+
+
+def _outputs(data: bytes, cases: Sequence[tuple[Array, ...]]) -> list[Array]:
+    """Each output of all cases, stacked."""
+    run = run_isolated(data, cases, source_format="onnx", resets=range(1, len(cases)))
+    return [np.stack([np.asarray(outputs[i]) for outputs in run.outputs]) for i in range(len(run.outputs[0]))]
+
+
+def _of_output(name: str, before: Array, after: Array) -> OutputQuality:
+    rows = before.reshape(len(before), -1)
+    agreement = None
+    if 1 < rows.shape[1] <= _MOST_CLASSES:
+        agreement = float((rows.argmax(axis=1) == after.reshape(len(after), -1).argmax(axis=1)).mean())
+    largest = float(np.abs(after.astype(np.float64) - before.astype(np.float64)).max(initial=0.0))
+    return OutputQuality(name, sqnr_db(before, after), cosine(before, after), largest, agreement)
+
+
+def _worst(model: bytes, quantized: bytes, cases: Sequence[tuple[Array, ...]]) -> tuple[tuple[str, float], ...]:
+    before, after = (
+        run_isolated(data, cases, source_format="onnx", preserve=True, resets=range(1, len(cases))).tensors
+        for data in (model, quantized)
+    )
+    ratios: dict[str, float] = {}
+    for name in map(str, before[0]):
+        other = name + _SUFFIX
+        if other in after[0] and before[0][name].size:
+            x, y = (np.stack([values[key] for values in run]) for run, key in ((before, name), (after, other)))
+            ratios[name] = sqnr_db(x, y)
+    return tuple(sorted(ratios.items(), key=lambda each: each[1])[:_WORST])
+
+
+def _warnings(samples: Sequence[Mapping[str, Array]], outputs: Sequence[OutputQuality]) -> tuple[str, ...]:
+    """What makes the calibration doubtful, each with its cause."""
+    found = []
+    if len(samples) < FEW_SAMPLES:
+        found.append(
+            f"{len(samples)} calibration samples are few: ranges are known from {FEW_SAMPLES} real ones or more"
+        )
+    constant = sum(all(value.size < 2 or value.min() == value.max() for value in each.values()) for each in samples)
+    if constant:
+        found.append(f"{constant} of {len(samples)} calibration samples have one value throughout, and show no range")
+    different = len({b"".join(value.tobytes() for value in each.values()) for each in samples})
+    if different < len(samples):
+        found.append(f"only {different} of {len(samples)} calibration samples are different")
+    for each in outputs:
+        if each.sqnr_db < _POOR_DB:
+            found.append(
+                f"{each.name} has a signal of {each.sqnr_db:.1f} dB over the quantization noise, which is poor"
+            )
+        if each.agreement is not None and each.agreement < _AGREEMENT:
+            found.append(
+                f"{each.name} has its largest value at the same place in {each.agreement:.0%} of the samples only"
+            )
+    return tuple(found)
+
+
+def steps_used(values: Array, step: float = 1.0) -> int:
+    """Steps between the 0.5th and the 99.5th percentile of what an input gets.
+
+    >>> steps_used(np.array([-128, -127] * 500, np.int8))
+    2
+    """
+    low, high = np.percentile(values.astype(np.float64), (0.5, 99.5))
+    return round((float(high) - float(low)) / step) + 1
+
+
+def range_warnings(graph: Graph, samples: Sequence[tuple[Array, ...]], outside: float = 0.0) -> tuple[str, ...]:
+    """What samples of a test say of the ranges that the calibration has set. outside: the share that no code stands for."""
+    found = []
+    for i, name in enumerate(graph.inputs):
+        values, step = np.stack([sample[i] for sample in samples]), 1.0
+        if values.dtype.kind == "f":
+            low, high = input_range(graph, graph.tensor(name))
+            step = (high - low) / (_STEPS + 2 * _WIDER)
+            beyond = np.less(values, low).mean() + np.greater(values, high).mean()
+            outside = max(outside, float(beyond))
+        steps = steps_used(values, step)
+        if steps < _FEW_STEPS:
+            why = "the calibration had far larger values than the test has"
+            found.append(f"the test uses {steps} of {_STEPS + 1} steps of input {name!r}: {why}")
+    if outside > _OUTSIDE:
+        found.append(f"{outside:.0%} of the test's input values are outside of the calibrated range")
+    return tuple(found)
+
+
+def tested(model: Path, quantized: bytes, data: Path, preparation: Preparation) -> tuple[Evaluation, tuple[str, ...]]:
+    """Accuracy of a quantized model through its C, and of the float one in its engine; and what the samples say of the ranges.
+
+    Raises what `evaluate` raises.
+    """
+    with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
+        path = Path(folder) / "quantized.onnx"
+        path.write_bytes(quantized)
+        compiled = compile_model(path)
+    found = read_dataset(data, tuple(map(info_of, compiled.program.inputs)), preparation)
+    options = EvaluationOptions(preparation=preparation, float_model=model, engine=True)
+    evaluation = evaluate(compiled, data, options)
+    return evaluation, range_warnings(compiled.graph, found.samples, found.outside)

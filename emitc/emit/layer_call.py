@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from emitc.program import Step
 
-_SCALING = ("multiplier", "exponent", "right", "shift")
+_SCALING = ("multiplier", "left_shift", "right", "shift")
 """Roles of the tables that requantize sums, in the order in which kernels take them."""
 _ARGUMENT = re.compile(r"(?P<restrict>restrict )?(?P<cast>(?:\([^()]*\))*)(?P<name>\w+)")
 

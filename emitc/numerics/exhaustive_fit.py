@@ -3,8 +3,8 @@
 Two int8 operands have 65 536 pairs. Whatever arithmetic a format specifies for them, in fixed point or in float32, its
 results can be tabulated while compiling, and integer parameters searched that reproduce the whole table. The cores then
 need neither long sequences of roundings nor a float unit. None where no parameters do.
-Sums: clamp((a * a_weight + b * b_weight + bias) >> shift). Products: clamp(((a - a_zero) * (b - b_zero) * multiplier + bias)
->> shift). Where results are ties rounded to even (scales whose ratio is a power of two), the shift rounds to even too.
+Sums: clamp((a * a_weight + b * b_weight + bias) >> right). Products: clamp(((a - a_zero) * (b - b_zero) * multiplier + bias)
+>> right). Where results are ties rounded to even (scales whose ratio is a power of two), the shift rounds to even too.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _INT32 = 2**31
 _SATURATED_SHIFT = 8
 """A multiplier of 2**15 shifted by so much takes the product 1 from one end of int8 to the other."""
 _WIDE_BITS = 20
-"""Of a wide product's shift beyond 32: more takes the search out of int64, and factors that small leave only constants."""
+"""Bits to the right, beyond 32, of a wide product: more takes the search out of int64, and such factors leave only constants."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedSum:
-    """y = clamp((a * a_weight + b * b_weight + bias) >> shift), every step within int32."""
+    """y = clamp((a * a_weight + b * b_weight + bias) >> right), every step within int32."""
 
     a_weight: int
     b_weight: int
     bias: int
-    shift: int
+    right: int
 
 
 def weighted_sum(
@@ -56,8 +56,8 @@ def weighted_sum(
         ((i, j) for i in range(-_SEARCH, _SEARCH + 1) for j in range(-_SEARCH, _SEARCH + 1)),
         key=lambda s: (abs(s[0]) + abs(s[1]), s),
     )
-    for shift in range(top, max(top - _PRECISIONS, 0), -1):
-        one = 1 << shift
+    for right in range(top, max(top - _PRECISIONS, 0), -1):
+        one = 1 << right
         for step_a, step_b in steps:
             weight_a, weight_b = round(a_factor * one) + step_a, round(b_factor * one) + step_b
             if max(abs(weight_a), abs(weight_b)) >= widest:
@@ -69,32 +69,32 @@ def weighted_sum(
                 bias = min(max(round(zero * one) + one // 2, least), most)
                 # Bounds every partial sum for all int8 values.
                 if abs(bias) + 128 * (abs(weight_a) + abs(weight_b)) < 1 << 31:
-                    return WeightedSum(weight_a, weight_b, bias, shift)
+                    return WeightedSum(weight_a, weight_b, bias, right)
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class EvenSum:
-    """y = clamp(round(a * a_weight + b * b_weight + bias) + offset): round divides by 2**shift, ties to even."""
+    """y = clamp(round(a * a_weight + b * b_weight + bias) + offset): round divides by 2**right, ties to even."""
 
     a_weight: int
     b_weight: int
     bias: int
-    shift: int
+    right: int
     offset: int
 
 
-def rounded_even(values: Int64, shift: int) -> Int64:
-    """values / 2**shift to nearest, ties to even; shift 1 or more."""
-    return (values + ((1 << (shift - 1)) - 1) + ((values >> shift) & 1)) >> shift
+def rounded_even(values: Int64, right: int) -> Int64:
+    """values / 2**right to nearest, ties to even; right is at least 1."""
+    return (values + ((1 << (right - 1)) - 1) + ((values >> right) & 1)) >> right
 
 
 def _even_factors(*factors: float) -> Iterator[tuple[int, ...]]:
-    """shift, and each factor as a multiple of 2**-shift, where all are such multiples but for a rounding in float32."""
-    for shift in range(1, _EVEN_BITS + 1):
-        scaled = [factor * (1 << shift) for factor in factors]
+    """Bits to the right, and each factor as a multiple of 2**-right, where all are such multiples but for a float32 rounding."""
+    for right in range(1, _EVEN_BITS + 1):
+        scaled = [factor * (1 << right) for factor in factors]
         if all(abs(s) < 1 << 16 and abs(s - round(s)) <= abs(s) * 2.0**-20 for s in scaled):
-            yield (shift, *map(round, scaled))
+            yield (right, *map(round, scaled))
 
 
 def _room(reach: int) -> int:
@@ -112,27 +112,27 @@ def even_sum(
 
     The tie is broken before or after the output's zero point is added, whichever fits.
     """
-    for shift, weight_a, weight_b in _even_factors(a_factor, b_factor):
+    for right, weight_a, weight_b in _even_factors(a_factor, b_factor):
         products = (BYTES - zeros[0])[:, None] * weight_a + (BYTES - zeros[1])[None, :] * weight_b
         for odd in (0, 1):
-            found = rounded_even(products + (odd << shift), shift) + zeros[2] - odd
+            found = rounded_even(products + (odd << right), right) + zeros[2] - odd
             if (np.clip(found, clamp.low, clamp.high) == results).all():
-                bias = (odd << shift) - zeros[0] * weight_a - zeros[1] * weight_b
-                up = _room(abs(bias) + 128 * (abs(weight_a) + abs(weight_b)) + (2 << shift))
-                return EvenSum(weight_a << up, weight_b << up, bias << up, shift + up, zeros[2] - odd)
+                bias = (odd << right) - zeros[0] * weight_a - zeros[1] * weight_b
+                up = _room(abs(bias) + 128 * (abs(weight_a) + abs(weight_b)) + (2 << right))
+                return EvenSum(weight_a << up, weight_b << up, bias << up, right + up, zeros[2] - odd)
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledProduct:
-    """y = clamp(((a - a_zero) * (b - b_zero) * multiplier + bias) >> shift).
+    """y = clamp(((a - a_zero) * (b - b_zero) * multiplier + bias) >> right).
 
-    wide: the sum has 64 bits, of which the upper half is shifted on: shift counts from there. Otherwise all within int32.
+    wide: the sum has 64 bits, of which the upper half is shifted on: `right` counts from there. Otherwise all within int32.
     """
 
     multiplier: int
     bias: int
-    shift: int
+    right: int
     wide: bool
 
 
@@ -214,21 +214,21 @@ def scaled_product(results: Int64, factor: float, zeros: tuple[int, int, int]) -
     # A factor over 1 saturates soon, so that a smaller multiplier than the factor asks for may do.
     cap = (_INT32 - 1) // (steps.largest + 1)
     top = max(30 - int(factor * (steps.largest + 1)).bit_length(), _SATURATED_SHIFT)
-    for shift in range(min(top, 30), -1, -1):
-        found = _product(steps, factor, zeros[2], shift, cap)
+    for right in range(min(top, 30), -1, -1):
+        found = _product(steps, factor, zeros[2], right, cap)
         if found is not None and steps.largest * found[0] + abs(found[1]) < _INT32:
-            return ScaledProduct(*found, shift, False)
-    for shift in range(_WIDE_BITS, -1, -1):
-        if factor * 2.0 ** (32 + shift) < _INT32:
-            found = _product(steps, factor, zeros[2], 32 + shift, _INT32 - 1)
+            return ScaledProduct(*found, right, False)
+    for right in range(_WIDE_BITS, -1, -1):
+        if factor * 2.0 ** (32 + right) < _INT32:
+            found = _product(steps, factor, zeros[2], 32 + right, _INT32 - 1)
             if found is not None:
-                return ScaledProduct(*found, shift, True)
+                return ScaledProduct(*found, right, True)
     return None
 
 
-def _product(steps: _Steps, factor: float, zero: int, shift: int, cap: int) -> tuple[int, int] | None:
-    """Multiplier, at most `cap`, and bias for a shift."""
-    one = 1 << shift
+def _product(steps: _Steps, factor: float, zero: int, right: int, cap: int) -> tuple[int, int] | None:
+    """Multiplier, at most `cap`, and bias for a number of bits to the right."""
+    one = 1 << right
     least, most = steps.multipliers(one)
     if least > min(most, cap):
         return None
@@ -242,14 +242,14 @@ LEFT = 14
 
 @dataclass(frozen=True, slots=True)
 class HighProduct:
-    """y = clamp((high + bias) >> shift), high being the upper half of (a - a_zero) * (b - b_zero) * 2**LEFT * multiplier.
+    """y = clamp((high + bias) >> right), high being the upper half of (a - a_zero) * (b - b_zero) * 2**LEFT * multiplier.
 
     For cores with one instruction for that half. Every step is within int32.
     """
 
     multiplier: int
     bias: int
-    shift: int
+    right: int
 
 
 def high_product(results: Int64, factor: float, zeros: tuple[int, int, int]) -> HighProduct | None:
@@ -262,15 +262,15 @@ def high_product(results: Int64, factor: float, zeros: tuple[int, int, int]) -> 
         return None
     unit = 1 << (32 - LEFT)
     top = 30 - (int(factor * steps.largest) + abs(zeros[2])).bit_length()
-    for shift in range(min(top, 30), 0, -1):
-        one = unit << shift
+    for right in range(min(top, 30), 0, -1):
+        one = unit << right
         least, most = steps.multipliers(one)
         for multiplier in (round(factor * one), (least + most) // 2, least, most):
             if least <= multiplier <= most:
                 low, high = steps.biases(multiplier, one)
-                bias = min(max((zeros[2] << shift) + (1 << shift >> 1), -(-low // unit)), high // unit)
+                bias = min(max((zeros[2] << right) + (1 << right >> 1), -(-low // unit)), high // unit)
                 if -(-low // unit) <= bias and abs(bias) < 1 << 30:
-                    return HighProduct(multiplier, bias, shift)
+                    return HighProduct(multiplier, bias, right)
     return None
 
 
@@ -280,7 +280,7 @@ class EvenProduct:
 
     multiplier: int
     bias: int
-    shift: int
+    right: int
     offset: int
 
 
@@ -288,12 +288,12 @@ def even_product(results: Int64, factor: float, zeros: tuple[int, int, int], cla
     """Parameters that give `results` (as in scaled_product) with ties to even, or None."""
     products = (BYTES - zeros[0])[:, None] * (BYTES - zeros[1])[None, :]
     largest = int(np.abs(products).max())
-    for shift, multiplier in _even_factors(factor):
-        if (largest + 1) * multiplier + (2 << shift) >= _INT32:
+    for right, multiplier in _even_factors(factor):
+        if (largest + 1) * multiplier + (2 << right) >= _INT32:
             continue
         for odd in (0, 1):
-            found = rounded_even(products * multiplier + (odd << shift), shift) + zeros[2] - odd
+            found = rounded_even(products * multiplier + (odd << right), right) + zeros[2] - odd
             if (np.clip(found, clamp.low, clamp.high) == results).all():
-                up = _room((largest + 1) * multiplier + (2 << shift))
-                return EvenProduct(multiplier << up, odd << shift + up, shift + up, zeros[2] - odd)
+                up = _room((largest + 1) * multiplier + (2 << right))
+                return EvenProduct(multiplier << up, odd << right + up, right + up, zeros[2] - odd)
     return None

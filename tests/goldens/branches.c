@@ -40,7 +40,7 @@ struct emitc_weighted_sum {
     int32_t a_weight;
     int32_t b_weight;
     int32_t bias;
-    int32_t shift;
+    int32_t right;
     int32_t clamp_low;
     int32_t clamp_high;
     int32_t count;
@@ -50,7 +50,7 @@ struct emitc_weighted_sum {
  * specified sequence of roundings for every pair of values, which was tested when the weights were chosen. */
 static inline int8_t emitc_weighted_sum_value(const struct emitc_weighted_sum *p, int32_t a, int32_t b)
 {
-    const int32_t sum = (p->bias + a * p->a_weight + b * p->b_weight) >> p->shift;
+    const int32_t sum = (p->bias + a * p->a_weight + b * p->b_weight) >> p->right;
     return (int8_t)emitc_clamp(sum, p->clamp_low, p->clamp_high);
 }
 
@@ -68,8 +68,8 @@ struct emitc_join_narrow {
     int32_t whole;
 };
 
-/* n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other; four to a turn of the
- * loop. The pointers never move past their columns. */
+/* Copies n bytes of stride `from_step` to places of stride `to_step`, four per iteration. The pointers never leave
+ * their columns. */
 static inline void emitc_join_narrow_column(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step,
     int32_t n)
 {
@@ -163,7 +163,7 @@ static const struct emitc_weighted_sum op0_add_params = {
     .a_weight = 8388608, /* a's scale over y's, times 2^23 */
     .b_weight = 3355443,
     .bias = 17616076, /* the zero points and the rounding */
-    .shift = 23,
+    .right = 23,
     .clamp_low = -128,
     .clamp_high = 127,
     .count = 48,

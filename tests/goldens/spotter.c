@@ -58,7 +58,7 @@ struct emitc_conv_2d {
     int32_t output_offset;
     int32_t clamp_low;
     int32_t clamp_high;
-    int32_t channel_step;
+    int32_t per_channel;
 };
 
 /* One output pixel of a convolution without groups and without dilation along the row.
@@ -73,7 +73,7 @@ static inline void emitc_conv_2d_pixel(
 {
     const int32_t filter = p->kernel_h * p->kernel_w * p->in_c;
     const int32_t filter_row = p->kernel_w * p->in_c;
-    const int32_t step = p->channel_step;
+    const int32_t step = p->per_channel;
     for (int32_t block = p->out_c / 4; block > 0; block--) {
         emitc_acc4 acc = {bias[0], bias[1], bias[2], bias[3]};
         const int8_t *row = window;
@@ -175,7 +175,7 @@ struct emitc_depthwise_conv_2d {
     int32_t output_offset;
     int32_t clamp_low;
     int32_t clamp_high;
-    int32_t channel_step;
+    int32_t per_channel;
 };
 
 /* One output pixel, four channels at a time: the window's taps [ky0, ky1) x [kx0, kx1) lie inside the input, tap (ky0,
@@ -191,7 +191,7 @@ static inline void emitc_depthwise_conv_2d_pixel(
     const int32_t column_step = p->dilation_w * channels;
     const int32_t row_step = p->dilation_h * p->in_w * channels - (kx1 - kx0) * column_step;
     const int32_t w_row_step = (p->kernel_w - (kx1 - kx0)) * channels;
-    const int32_t step = p->channel_step;
+    const int32_t step = p->per_channel;
     w += (ky0 * p->kernel_w + kx0) * channels;
     for (int32_t block = channels / 4; block > 0; block--) {
         int32_t acc0 = bias[0];
@@ -361,7 +361,7 @@ struct emitc_fully_connected {
     int32_t output_offset;
     int32_t clamp_low;
     int32_t clamp_high;
-    int32_t channel_step;
+    int32_t per_channel;
 };
 
 /* Weights: filters in blocks of four, interleaved value by value; what is left over follows filter by filter.
@@ -373,7 +373,7 @@ static inline void emitc_fully_connected(
     const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *y)
 {
     const int32_t in = p->in;
-    const int32_t step = p->channel_step;
+    const int32_t step = p->per_channel;
     for (int32_t row = 0; row < p->rows; row++) {
         const int8_t *filter = w;
         const int32_t *b = bias;
@@ -479,7 +479,7 @@ static const int32_t op0_conv_2d_bias[4] = {
 static const int32_t op0_conv_2d_multiplier[4] = {
     1832519535, 1374389598, 1145324629, 1603454566,
 };
-/* shift after it per output channel, positive left */
+/* shift of the product per output channel, positive left */
 static const int8_t op0_conv_2d_shift[4] = {
     -8, -7, -7, -7,
 };
@@ -506,7 +506,7 @@ static const struct emitc_conv_2d op0_conv_2d_params = {
     .output_offset = -128,
     .clamp_low = -128,
     .clamp_high = 127,
-    .channel_step = 1, /* 0: one multiplier and shift for all channels */
+    .per_channel = 1, /* 1: each output channel has its own multiplier and shift */
 };
 
 static void op0_conv_2d(const int8_t *x, int8_t *y)
@@ -531,7 +531,7 @@ static const int32_t op1_depthwise_conv_2d_bias[4] = {
 static const int32_t op1_depthwise_conv_2d_multiplier[4] = {
     1649267520, 1236950592, 2061584256, 1443109056,
 };
-/* shift after it per output channel, positive left */
+/* shift of the product per output channel, positive left */
 static const int8_t op1_depthwise_conv_2d_shift[4] = {
     -7, -6, -7, -6,
 };
@@ -559,7 +559,7 @@ static const struct emitc_depthwise_conv_2d op1_depthwise_conv_2d_params = {
     .output_offset = 5,
     .clamp_low = -128,
     .clamp_high = 127,
-    .channel_step = 1, /* 0: one multiplier and shift for all channels */
+    .per_channel = 1, /* 1: each output channel has its own multiplier and shift */
 };
 
 static void op1_depthwise_conv_2d(const int8_t *x, int8_t *y)
@@ -611,7 +611,7 @@ static const int32_t op4_fully_connected_bias[3] = {
 static const int32_t op4_fully_connected_multiplier[1] = {
     1099511562,
 };
-/* shift after it for all channels, positive left */
+/* shift of the product for all channels, positive left */
 static const int8_t op4_fully_connected_shift[1] = {
     -7,
 };
@@ -622,7 +622,7 @@ static const struct emitc_fully_connected op4_fully_connected_params = {
     .output_offset = 10,
     .clamp_low = -128,
     .clamp_high = 127,
-    .channel_step = 0, /* 0: one multiplier and shift for all channels */
+    .per_channel = 0, /* 1: each output channel has its own multiplier and shift */
 };
 
 static void op4_fully_connected(const int8_t *x, int8_t *y)

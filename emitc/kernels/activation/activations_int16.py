@@ -36,7 +36,7 @@ class Interpolation:
     """How LOGISTIC or TANH reads the table.
 
     v = (x * multiplier + rounding) >> right; the table at |v| >> bits, with the bits below as the weight of the next
-    entry; at the table's end `saturated`. y is (above + that) >> shift, or (below - that) >> shift for negative v.
+    entry; at the table's end `saturated`. y is (above + that) >> output_right, or (below - that) >> output_right for negative v.
     """
 
     multiplier: int
@@ -45,7 +45,7 @@ class Interpolation:
     saturated: int
     above: int
     below: int
-    shift: int
+    output_right: int
 
     @property
     def rounding(self) -> int:
@@ -60,20 +60,20 @@ class Interpolation:
         rest = np.abs(v) & ((1 << self.bits) - 1)
         between = (table[index] << self.bits) + rest * (table[index + 1] - table[index])
         found = np.where(index < _ENTRIES - 1, between, self.saturated)
-        return np.asarray(np.where(v >= 0, self.above + found, self.below - found) >> self.shift, np.int64)
+        return np.asarray(np.where(v >= 0, self.above + found, self.below - found) >> self.output_right, np.int64)
 
     def layer(self, bound: BoundNode) -> Layer:
         """Table and parameters."""
         params = (
             Param("count", "int32_t", bound.output.elements),
-            Param("multiplier", "int32_t", self.multiplier, "to units of 1/12288, with the shift"),
+            Param("multiplier", "int32_t", self.multiplier, "to units of 1/12288, with the right shift"),
             Param("rounding", "int32_t", self.rounding),
             Param("right", "int32_t", self.right),
             Param("bits", "int32_t", self.bits, "of the share of the next entry"),
             Param("saturated", "int32_t", self.saturated),
             Param("above", "int32_t", self.above),
             Param("below", "int32_t", self.below),
-            Param("shift", "int32_t", self.shift),
+            Param("output_right", "int32_t", self.output_right),
         )
         return Layer("activation/sigmoid_s16", "portable", (0,), (sigmoid_table(),), params, overlaps=(in_step(bound),))
 

@@ -433,7 +433,7 @@ def lower(bound: BoundNode) -> Layer:
     params = (
         *_steps(bound, rearranged=w.is_constant),
         Param("input_offset", "int32_t", -x.zero_point, "minus the zero point"),
-        Param("factor_step", "int32_t", steps, "0: one factor for all channels"),
+        Param("per_channel", "int32_t", steps, "1: each output channel has its own factor"),
         *output_limits(bound, clamp),
     )
     sums = Scratch("sums", (8 if spec.acc == "int64_t" else 4) * y.shape[3])

@@ -296,11 +296,10 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     if layer.template not in _OF_BYTES or bound.output.dtype is not DType.INT8:
         return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"
     values = {param.name: int(param.value) for param in layer.params}
-    shift = values["shift"]
     if layer.template == _PRODUCT:
-        if not -LARGEST_SHIFT <= shift <= -1:
+        if not -LARGEST_SHIFT <= values["shift"] <= -1:
             return "a product that is shifted to the left, or out of 32 bits"
-    elif shift < _SHORT:
+    elif values["right"] < _SHORT:
         return "a sum of more than 16 bits"
     clamped = (values["clamp_low"], values["clamp_high"]) != bound.output.dtype.range
     return replace(
@@ -331,7 +330,7 @@ def _paired_sum(bound: BoundNode, layer: Layer) -> Layer | str:
         Param("exchanged", "int32_t", int(exchanged), "1: b has the larger scale"),
         Param("large_factor", "int32_t", half * sign if exchanged else half),
         Param("small_multiplier", "int32_t", q31, "Q31, to twice the larger scale"),
-        Param("small_right", "int32_t", right, "shift after it, to the right"),
+        Param("small_right", "int32_t", right, "right shift of the product"),
         Param("small_sign", "int32_t", 1 if exchanged else sign),
         Param("multiplier", "int32_t", last.q31, "Q31, to the output scale"),
         Param("right", "int32_t", -last.shift),

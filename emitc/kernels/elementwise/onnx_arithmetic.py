@@ -307,10 +307,10 @@ def _form_layer(bound: BoundNode, form: Form, clamp: Clamp) -> Layer:
             if form.wide:
                 template, c_type = "elementwise/quantized_product/wide_product", "int64_t"
             bias = Param("bias", c_type, form.bias, "the output's zero point and the rounding")
-        multiplier, shift = Param("multiplier", "int32_t", form.multiplier), Param("shift", "int32_t", form.shift)
-        params = (*offset_params(bound), multiplier, bias, shift)
+        multiplier, right = Param("multiplier", "int32_t", form.multiplier), Param("right", "int32_t", form.right)
+        params = (*offset_params(bound), multiplier, bias, right)
     if isinstance(form, EvenSum | EvenProduct):
-        below_half = Param("below_half", "int32_t", (1 << (form.shift - 1)) - 1, "under half of what the shift drops")
+        below_half = Param("below_half", "int32_t", (1 << (form.right - 1)) - 1, "under half of what the shift drops")
         params = (*params, below_half, Param("output_offset", "int32_t", form.offset))
     return broadcast_layer(bound, template, (*params, *clamp_params(clamp)), spec=typed(DType.INT8, DType.INT8))
 

@@ -57,7 +57,7 @@ def product(bound: BoundNode, layer: Layer, results: Int64, clamp: Clamp, varian
         *offset_params(bound),
         Param("multiplier", "int32_t", found.multiplier),
         Param("bias", "int32_t", found.bias, "the output's zero point and the rounding"),
-        Param("shift", "int32_t", found.shift, "of the upper half of the product"),
+        Param("right", "int32_t", found.right, "of the upper half of the product"),
         *clamp_params(clamp),
         Param("count", "int32_t", bound.output.elements),
     )

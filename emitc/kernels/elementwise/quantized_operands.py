@@ -39,10 +39,10 @@ def clamp_params(clamp: Clamp) -> tuple[Param, Param]:
 def weight_params(form: WeightedSum | EvenSum) -> tuple[Param, ...]:
     """A sum whose weights hold the scales."""
     return (
-        Param("a_weight", "int32_t", form.a_weight, f"a's scale over y's, times 2^{form.shift}"),
+        Param("a_weight", "int32_t", form.a_weight, f"a's scale over y's, times 2^{form.right}"),
         Param("b_weight", "int32_t", form.b_weight),
         Param("bias", "int32_t", form.bias, "the zero points and the rounding"),
-        Param("shift", "int32_t", form.shift),
+        Param("right", "int32_t", form.right),
     )
 
 

@@ -58,9 +58,10 @@ def mve_depthwise(problem: MacProblem) -> Layer | str:
         return "its sums need 64 bits"
     multiplier, scale, outputs = _multiplier(problem), requantization(bound), np.arange(out, dtype=np.int64)
     factors, shifts = (np.zeros(out, np.int64) + np.array(values) for values in (scale.q31, scale.shift))
+    shift = Table("shift", "int8_t", _filled(shifts), "shift of the product, positive left")
     if spec.reduced:
         factors = np.array([reduced_multiplier(int(q)) << 16 for q in factors], np.int64)
-        shifts = 15 - shifts - 16
+        shift = Table("right", "int8_t", _filled(15 - shifts - 16), "right shift of the product")
     spread = outputs // multiplier - outputs // _LANES * _LANES // multiplier
     values = tuple(problem.filters.reshape(-1).tolist())
     folded = FoldedWeights(problem, problem.matrix.astype(np.int64), accumulation.bias_of(bound, out), scale, spec)
@@ -68,7 +69,7 @@ def mve_depthwise(problem: MacProblem) -> Layer | str:
         Table("weights", "int8_t", values, shape_text(problem.filters.shape), pixels_per_load=1),
         Table("bias", "int32_t", _filled(folded.bias), "bias per output channel", alignment=4),
         Table("multiplier", "int32_t", _filled(factors), "multiplier per output channel"),
-        Table("shift", "int8_t", _filled(shifts), "shift after it"),
+        shift,
         Table("spread", "int8_t", _filled(spread), "input channel of each output, from that of the first of four on"),
     )
     params = (

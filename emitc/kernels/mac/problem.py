@@ -207,21 +207,21 @@ class FoldedWeights:
 
     @property
     def scaling_tables(self) -> tuple[Table, ...]:
-        """Multipliers and shifts; for the short functions the shift is to the right."""
+        """Multipliers and shifts; the short functions take bits to the right."""
         scale, spec = self.scale, self.spec
         each = "per output channel" if scale.per_channel else "for all channels"
         if spec.exact:
             mantissa, left = (tuple(part.tolist()) for part in factor_parts(scale))
-            what = f"its exponent {each}, as a shift of the sum to the left"
+            what = f"left shift of the sum {each}"
             return (
                 Table("multiplier", "int32_t", mantissa, f"mantissa of the float32 factor {each}"),
-                Table("exponent", "int8_t", left, what),
+                Table("left_shift", "int8_t", left, what),
             )
         tables = requantization_tables(scale, spec)
         if not spec.short:
             return tables
         right = tuple(-int(value) for value in tables[1].values)
-        return tables[0], Table("right", "int8_t", right, f"shift to the right {each}")
+        return tables[0], Table("right", "int8_t", right, f"right shift of the product {each}")
 
     def tables(self, weights: Table) -> tuple[Table, ...]:
         """Weights, bias, and what requantizes the sums."""

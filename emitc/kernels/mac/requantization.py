@@ -155,7 +155,7 @@ def requantization_tables(scale: Requantization, kind: KernelSpec) -> tuple[Tabl
         return (Table("multiplier", "float", scale.real, f"float32 factor {each}"),)
     return (
         Table("multiplier", "int32_t", scale.q31, f"Q31 multiplier {each}"),
-        Table("shift", "int8_t", scale.shift, f"shift after it {each}, positive left"),
+        Table("shift", "int8_t", scale.shift, f"shift of the product {each}, positive left"),
     )
 
 
@@ -167,5 +167,7 @@ def output_limits(bound: BoundNode, clamp: Clamp) -> tuple[Param, ...]:
 
 def output_params(bound: BoundNode, scale: Requantization, clamp: Clamp) -> tuple[Param, ...]:
     """Output offset, clamp and table step as members of the parameter struct."""
-    step = Param("channel_step", "int32_t", int(scale.per_channel), "0: one multiplier and shift for all channels")
+    step = Param(
+        "per_channel", "int32_t", int(scale.per_channel), "1: each output channel has its own multiplier and shift"
+    )
     return (*output_limits(bound, clamp), step)

@@ -164,7 +164,7 @@ def lower(bound: BoundNode) -> Layer:
     if y.dtype is DType.INT16:
         params += (
             Param("multiplier", "int32_t", reduced_multiplier(last.q31), "Q15"),
-            Param("right", "int32_t", 15 - last.shift, "shift after it"),
+            Param("right", "int32_t", 15 - last.shift, "right shift of the product"),
         )
         spec = KernelSpec(x="int16_t", w="int16_t", y="int16_t", acc="int64_t")
         return Layer("matrix/batch_matmul_s16", "portable", operands, tables, params, macs=macs, spec=spec)

@@ -95,7 +95,7 @@ def _scaling(bound: BoundNode, kind: KernelSpec) -> tuple[Param, ...]:
     if kind.reduced:
         return (
             Param("multiplier", "int32_t", reduced_multiplier(scale.q31[0]), "Q15"),
-            Param("shift", "int32_t", 15 - scale.shift[0], "shift after it, to the right"),
+            Param("right", "int32_t", 15 - scale.shift[0], "right shift of the product"),
         )
     return Param("multiplier", "int32_t", scale.q31[0], "Q31"), Param(
         "shift", "int32_t", scale.shift[0], "positive left"

@@ -221,7 +221,7 @@ def lower(bound: BoundNode) -> Layer:
     params += (
         Param("a_offset", "int32_t", -a.zero_point, "minus the zero point"),
         Param("b_offset", "int32_t", -b.zero_point),
-        Param("factor_step", "int32_t", int(len(factors) > 1), "0: one factor for all"),
+        Param("per_channel", "int32_t", int(len(factors) > 1), "1: each output channel has its own factor"),
         *output_limits(bound, Clamp(*y.dtype.range)),
     )
     return Layer("matrix/matmul", "portable", operands, tables, params, macs=macs, spec=spec)

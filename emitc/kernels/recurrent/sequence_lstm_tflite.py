@@ -374,7 +374,7 @@ def lower(bound: BoundNode) -> Layer:
             Table("bias", "int32_t", biases, "biases of each unit's gates with the input's zero point"),
             Table("start", "int32_t", starts_of_h, "the hidden state's zero point in the same sums"),
             Table("multiplier", "int32_t", tuple(m.q31 for m in gates), f"Q31 {each}"),
-            Table("shift", "int8_t", tuple(m.shift for m in gates), "shift after it, positive left"),
+            Table("shift", "int8_t", tuple(m.shift for m in gates), "shift of the product, positive left"),
             sigmoid_table(),
         )
     named = zip(("keep", "add", "output"), products, strict=True)

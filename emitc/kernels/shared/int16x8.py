@@ -101,5 +101,5 @@ def tables(q31: Sequence[int], shifts: Sequence[int], kind: KernelSpec, each: st
     right = tuple(15 - shift - first for shift in shifts)
     return (
         Table("multiplier", "int16_t", tuple(reduced_multiplier(q) for q in q31), f"Q15 multiplier {each}"),
-        Table("shift", "int8_t", right, f"shift after it {each}, to the right"),
+        Table("right", "int8_t", right, f"right shift of the product {each}"),
     )

@@ -269,7 +269,7 @@ def _pcan_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[A
 
 def _pcan_lower(bound: BoundNode) -> Layer:
     table = Table("gains", "int16_t", tuple(bound.input(2).array().tolist()), "gains by bits of the noise")
-    params = (_count(bound), Param("snr_shift", "int32_t", bound.op(SignalPcan).snr_shift))
+    params = (_count(bound), Param("right", "int32_t", bound.op(SignalPcan).snr_shift))
     return Layer("signal/signal_pcan", "portable", (0, 1), (table,), params, headers=("emitc_bits.h",))
 
 

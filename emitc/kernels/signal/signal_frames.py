@@ -332,7 +332,7 @@ def _window_lower(bound: BoundNode) -> Layer:
     params = (
         Param("frames", "int32_t", bound.output.elements // window.elements),
         Param("length", "int32_t", window.elements),
-        Param("shift", "int32_t", bound.op(SignalWindow).shift),
+        Param("right", "int32_t", bound.op(SignalWindow).shift),
     )
     return Layer("signal/signal_window", "portable", (0,), (table,), params, overlaps=(in_step(bound),))
 

@@ -191,7 +191,7 @@ def _weighted(found: WeightedSum, clamp: Clamp) -> Int64:
     values = np.arange(-128, 128, dtype=np.int64)
     acc = found.bias + values[:, None] * found.a_weight + values[None, :] * found.b_weight
     assert np.abs(acc).max() < 2**31
-    return np.asarray(np.clip(acc >> found.shift, clamp.low, clamp.high), np.int64)
+    return np.asarray(np.clip(acc >> found.right, clamp.low, clamp.high), np.int64)
 
 
 @pytest.mark.parametrize("clamp", [Clamp(-128, 127), Clamp(-20, 30), Clamp(5, 5)], ids=str)

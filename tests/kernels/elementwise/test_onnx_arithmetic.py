@@ -308,11 +308,11 @@ def by_form(form: WeightedSum | EvenSum | ScaledProduct | EvenProduct, zeros: tu
         acc = fits(fits(product * form.multiplier, width) + form.bias, width)
         assert abs(form.multiplier) < 1 << 31
     if isinstance(form, EvenSum | EvenProduct):
-        fits(acc + (1 << form.shift), 32)
-        return np.asarray(np.clip(rounded_even(acc, form.shift) + form.offset, -128, 127), np.int64)
+        fits(acc + (1 << form.right), 32)
+        return np.asarray(np.clip(rounded_even(acc, form.right) + form.offset, -128, 127), np.int64)
     if isinstance(form, ScaledProduct) and form.wide:
         acc = fits(acc >> 32, 32)
-    return np.asarray(np.clip(acc >> form.shift, -128, 127), np.int64)
+    return np.asarray(np.clip(acc >> form.right, -128, 127), np.int64)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
@@ -405,7 +405,7 @@ def test_even_sum_only_where_it_gives_the_results() -> None:
     results = np.clip(np.rint(halves / 2).astype(np.int64), -128, 127)
     form = even_sum(results, 0.5, 0.5, (0, 0, 0), FULL)
     assert form is not None
-    assert form.a_weight == form.b_weight == 1 << (form.shift - 1)
+    assert form.a_weight == form.b_weight == 1 << (form.right - 1)
     assert (by_form(form, (0, 0)) == results).all()
     results[17, 40] += 1
     assert even_sum(results, 0.5, 0.5, (0, 0, 0), FULL) is None

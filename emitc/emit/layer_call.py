@@ -15,13 +15,12 @@ _ARGUMENT = re.compile(r"(?P<restrict>restrict )?(?P<cast>(?:\([^()]*\))*)(?P<na
 @dataclass(frozen=True, slots=True)
 class LayerCall:
     """parameters: of the layer's function. arguments: of the kernel, after its parameter struct. start: white space before
-    the first argument of the kernel. opening: white space before the first parameter.
+    the first argument.
     """
 
     parameters: str
     arguments: str
     start: str
-    opening: str = ""
 
 
 def layer_call(step: Step, arguments: str) -> LayerCall:
@@ -30,13 +29,9 @@ def layer_call(step: Step, arguments: str) -> LayerCall:
     An argument with the name of one of the layer's tables is that table. The others are pointers that the layer's function
     takes: inputs, outputs and working memory, in this order. A word `restrict` qualifies such a pointer. A cast applies
     inside the call, where KERNEL is the kernel's C name. Where the text has line breaks, so has the call, and its arguments
-    start on a line of their own. White space in parentheses at the start of the text is printed before the first parameter.
-    The word `scaling` stands for the layer's tables that requantize sums. `role?` is a table that a layer may have or not, and
-    `role|other` the first of two tables that it has.
+    start on a line of their own. The word `scaling` stands for the layer's tables that requantize sums. `role?` is a table
+    that a layer may have or not, and `role|other` the first of two tables that it has.
     """
-    opening = re.match(r"(?:\((\s*)\))?", arguments)
-    assert opening is not None
-    arguments = arguments[opening.end() :]
     arguments = re.sub(r"(\w+)\|(\w+)", lambda either: either[1 if either[1] in step.tables else 2], arguments)
     arguments = re.sub(r" ?(\w+)\?,", lambda table: f" {table[1]}," if table[1] in step.tables else "", arguments)
     arguments = re.sub(r"\bscaling\b", ", ".join(role for role in _SCALING if role in step.tables), arguments)
@@ -53,4 +48,4 @@ def layer_call(step: Step, arguments: str) -> LayerCall:
 
     indent = "\n        "
     call = _ARGUMENT.sub(passed, arguments.lstrip("\n")).replace("\n", indent)
-    return LayerCall(parameters, call, indent if "\n" in arguments else "", opening[1] or "")
+    return LayerCall(parameters, call, indent if "\n" in arguments else "")

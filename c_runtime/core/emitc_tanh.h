@@ -122,8 +122,8 @@ static inline float emitc_within(float x, float limit)
     return x < -limit ? -limit : x > limit ? limit : x;
 }
 
-/* Coefficients: of the odd powers above, then of the even ones below from the place named, each the highest first;
- * behind the logistic function's, what is added. */
+/* Coefficients: of the odd powers above, then of the even ones below from the place named, each the highest first.
+ * The number that is added follows the logistic function's. */
 enum { EMITC_TANH_BELOW = 7, EMITC_LOGISTIC_BELOW = 5 };
 static const float emitc_tanh_terms[11] = {
     -2.76076847742355e-16f, 2.00018790482477e-13f, -8.60467152213735e-11f, 5.12229709037114e-08f, 1.48572235717979e-05f,

@@ -279,7 +279,7 @@ EMITC_ALWAYS_INLINE uint32_t emitc_twice(int32_t value)
 }
 
 /* Widens a run of which only values [first, end), some but not all, are inside the input; the others are `zero`, and 0
- * behind the last one. */
+ * follows the last one. */
 EMITC_INLINE_FOR_SPEED uint32_t *emitc_widened_edge(
     uint32_t *to, int32_t step, const int8_t *x, int32_t first, int32_t end, int32_t n, int32_t zero)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension: sums of products of int16 values with int8 weights, and of such values.
  *
- * Part of a package whose kernels use it; see emitc_dsp.h. The values lie as pairs in memory already, each with the one
- * behind it; weights of two channels share a word, the first channel's two in its even bytes, the second one's in its
- * odd bytes.
+ * Part of a package whose kernels use it; see emitc_dsp.h. A word of memory holds two int16 values. A word of weights
+ * holds two int8 weights of each of two channels: those of the first channel in its even bytes, those of the second
+ * one in its odd bytes.
  */
 #ifndef EMITC_DSP_INT16_H
 #define EMITC_DSP_INT16_H

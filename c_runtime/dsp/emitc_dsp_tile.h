@@ -334,7 +334,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_two_sums(const int32_t *bias, const uint32_
     return emitc_two_more(t, x, weights, words);
 }
 
-/* emitc_two_more for `blocks` sums one behind the other, whose weights are `step` bytes apart. */
+/* emitc_two_more for `blocks` contiguous sums, whose weights are `step` bytes apart. */
 EMITC_NOINLINE void emitc_two_more_each(
     emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, int32_t step)
 {
@@ -345,7 +345,7 @@ EMITC_NOINLINE void emitc_two_more_each(
     }
 }
 
-/* The same for the first pixel alone; x: its words one behind the other. */
+/* The same for the first pixel alone; x: its words, contiguous. */
 EMITC_NOINLINE void emitc_first_more_each(
     emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, int32_t step)
 {

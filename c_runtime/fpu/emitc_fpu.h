@@ -123,8 +123,8 @@ EMITC_ALWAYS_INLINE emitc_range emitc_range_fpu(const float *x, int32_t n)
         __asm__("vminnm.f32 %0, %0, %2\n\tvmaxnm.f32 %1, %1, %2" : "+t"(range.low), "+t"(range.high) : "t"(x[i]));
     }
 #else
-    /* As integers, bits with a sign count down from the least int32, the others up from 0; those of infinities and NaNs
-     * lie behind. */
+    /* As integers, bits with a sign count down from the least int32, the others up from 0. Infinities and NaNs are
+     * farther than every finite number. */
     int32_t largest = 0;
     uint32_t least = 0x80000000u;
     for (int32_t i = 0; i < n; i++) {

@@ -2,8 +2,7 @@
 /* emitc for cores with a float unit: sums of products of float32 for four output channels at a time.
  *
  * Part of a package whose kernels use it. Other cores compile the same functions from plain C. Each sum is made front
- * to back, and every step is rounded: products apart from sums, which are done sooner one after the other than in one
- * instruction.
+ * to back, and every step is rounded: a multiplication and an addition take less time than a fused instruction.
  */
 #ifndef EMITC_FPU_DOT_H
 #define EMITC_FPU_DOT_H

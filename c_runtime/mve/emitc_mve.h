@@ -463,7 +463,7 @@ EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_looked_up(const int8_t *table, const
 
 #if EMITC_MVE_FLOAT
 /* GCC takes floats that vectors load and store for integers, which loads and stores of single floats may pass by. These
- * keep the order: `at`, for a load behind all that was stored there, and for a store between two calls. */
+ * keep the order: `at`, for a load after all stores there, and for a store between two calls. */
 struct emitc_four_floats {
     float value[4];
 };

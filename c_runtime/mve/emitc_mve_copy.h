@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with the vector extension MVE: bytes that are moved from and to where they lie apart.
+/* emitc for cores with the vector extension MVE: copies of strided bytes.
  *
  * Part of a package whose kernels use it; see emitc_mve.h.
  */

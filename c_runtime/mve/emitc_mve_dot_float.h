@@ -9,7 +9,7 @@
 
 #include "emitc_mve_float32.h"
 
-/* x times each of four numbers, apart from the sum that follows. */
+/* The product of each of four numbers and factor, which is rounded before the sum that follows. */
 EMITC_ALWAYS_INLINE emitc_reals emitc_reals_times(emitc_reals x, float factor)
 {
 #if EMITC_MVE_FLOAT

@@ -71,7 +71,7 @@ EMITC_ALWAYS_INLINE int32_t emitc_byte_sum(const int8_t *x, int32_t n)
     return sum;
 }
 
-/* Copies n bytes that lie `step` apart, one behind the other; returns their sum. step under 2^13. */
+/* Copies n bytes of stride `step` to contiguous places; returns their sum. step under 2^13. */
 EMITC_ALWAYS_INLINE int32_t emitc_column(int8_t *to, const int8_t *from, int32_t n, int32_t step)
 {
     int32_t sum = 0;
@@ -482,7 +482,7 @@ EMITC_ALWAYS_INLINE int8_t *emitc_copied(int8_t *to, const int8_t *from, int32_t
     return to + n;
 }
 
-/* Copies `count` runs of n bytes, which lie `step` apart, one behind the other. */
+/* Copies `count` runs of n bytes, of stride `step`, to contiguous places. */
 EMITC_ALWAYS_INLINE void emitc_gather(int8_t *to, const int8_t *from, int32_t n, int32_t step, int32_t count)
 {
 #if EMITC_MVE

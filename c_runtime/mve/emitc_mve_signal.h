@@ -81,7 +81,7 @@ EMITC_ALWAYS_INLINE void emitc_store_scattered(int16_t *to, const uint16_t *plac
 #endif
 }
 
-/* Those of eight values that go before `end`, to `at` and behind. */
+/* Stores those of eight values whose places, from `at` on, are before `end`. */
 EMITC_ALWAYS_INLINE void emitc_store_before(int16_t *to, int32_t at, int32_t end, emitc_halves x)
 {
 #if EMITC_MVE

@@ -5,7 +5,7 @@
  * Part of a package whose kernels use it. Every core compiles the same functions from plain C, with the same results.
  *
  * A word holds the same value of two pixels: first + 2^16 * second. A weight times that word holds both products in the
- * same way, and so does the sum of two such products, which have 16 bits. Two running sums get them apart: one of the
+ * same way, and so does the sum of two such products, which have 16 bits. Two running sums separate them: one of the
  * whole words, modulo 2^32, and one of the upper halves; what the upper halves add up to is the second pixel's sum, and
  * the rest of the words the first one's. Half of 2^16 is added to each word first, so that a negative lower half
  * borrows nothing from the upper one.
@@ -153,7 +153,7 @@ EMITC_ALWAYS_INLINE uint32_t *emitc_joined(uint32_t *to, const int8_t *first, co
     "add %[h23], %[h23], r1, asr #16\n\t"
 #endif
 
-/* The sums of four pixels and one channel: bias + the products of 2 * pairs weights, which *weights moves behind; pairs
+/* The sums of four pixels and one channel: bias + the products of 2 * pairs weights, which *weights moves past; pairs
  * > 0. x: for each weight the words of the first two and of the last two pixels. The products of two weights from an
  * even place on have 16 bits together. */
 EMITC_ALWAYS_INLINE emitc_acc4 emitc_halves_sums(int32_t bias, const uint32_t *x, const int8_t **weights, int32_t pairs)
@@ -451,8 +451,8 @@ EMITC_ALWAYS_INLINE emitc_eight emitc_taps_two(
     return sums;
 }
 
-/* The sums of four channels of one row: acc + the products of n values and of four filters, each of n weights, one
- * behind the other; *weights is advanced past them. n > 0. */
+/* The sums of four channels of one row: acc + the products of n values and of four filters, each of n contiguous
+ * weights; *weights is advanced past them. n > 0. */
 EMITC_ALWAYS_INLINE emitc_acc4 emitc_filters_sums(emitc_acc4 acc, const int8_t *x, const int8_t **weights, int32_t n)
 {
     const int8_t *w0 = *weights;

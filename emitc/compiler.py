@@ -34,7 +34,7 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
     options, path, start = replace(options or Options(), **changes), Path(path), time.monotonic()
     check_options(options)
     data = read_file(path)
-    plugins = load_plugins([Path(each) for each in options.plugins])
+    plugins = load_plugins([Path(plugin) for plugin in options.plugins])
     source = read_source(path, data, options.shapes, plugins.custom("onnx"))
     return _compiled(path, source, source.whole or data, options, plugins, start)
 
@@ -93,7 +93,7 @@ def partition_model(path: str | Path, options: Options | None = None) -> Partiti
     """Who would run which operator of the model file at `path`. Raises what compile_model raises."""
     options, path = options or Options(), Path(path)
     check_options(options)
-    plugins = load_plugins([Path(each) for each in options.plugins])
+    plugins = load_plugins([Path(plugin) for plugin in options.plugins])
     source = read_source(path, read_file(path), options.shapes, plugins.custom("onnx"))
     try:
         graph, _, _ = _graph(source, options.name or identifier(path.stem, "model"), options, plugins)
@@ -120,5 +120,5 @@ def for_host(path: str | Path, compiled: Compiled) -> Compiled:
         return compiled
     start = time.monotonic()
     options = replace(compiled.options, target=host.name)
-    plugins = load_plugins([Path(each) for each in options.plugins])
+    plugins = load_plugins([Path(plugin) for plugin in options.plugins])
     return _compiled(Path(path), compiled.source, compiled.model_bytes, options, plugins, start)

@@ -185,6 +185,6 @@ class Reason(str):
 
     def __new__(cls, text: str, hint: str = "", kind: RefusalKind = RefusalKind.UNSUPPORTED) -> Reason:
         """The text, with its hint and kind."""
-        found = super().__new__(cls, text)
-        found.hint, found.kind = hint, kind
-        return found
+        reason = super().__new__(cls, text)
+        reason.hint, reason.kind = hint, kind
+        return reason

@@ -130,9 +130,9 @@ def first_inside(outputs: int, stride: int, dilation: int, kernel: int, pad: int
     """
     start = np.arange(outputs, dtype=np.int64) * stride - pad
     tap = np.maximum(0, -(start // dilation))
-    found = start + tap * dilation
-    met = (tap < kernel) & (found < size)
-    return np.where(met, found, size)
+    position = start + tap * dilation
+    met = (tap < kernel) & (position < size)
+    return np.where(met, position, size)
 
 
 def window_order(values: Mapping[str, int], in_bytes: int, out_bytes: int, ahead: int | None) -> WindowOrder:

@@ -26,12 +26,12 @@ def _packages() -> list[str]:
 @cache
 def registry() -> Mapping[str, BackendDef]:
     """Every backend by its name."""
-    found: dict[str, BackendDef] = {}
+    definitions: dict[str, BackendDef] = {}
     for package in _packages():
         backend: BackendDef = importlib.import_module(f"{__name__}.{package}.definition").BACKEND
-        assert backend.name not in found, f"{backend.name} is defined twice"
-        found[backend.name] = backend
-    return MappingProxyType(found)
+        assert backend.name not in definitions, f"{backend.name} is defined twice"
+        definitions[backend.name] = backend
+    return MappingProxyType(definitions)
 
 
 def kernel_choices() -> tuple[str, ...]:

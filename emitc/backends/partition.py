@@ -67,8 +67,8 @@ class Partition:
 
     def backend_of(self) -> dict[int, str]:
         """Name of the backend that lowers a node of the graph, by the node's index."""
-        found = {region.index: name for name, region in self.regions}
-        return {a.index: a.backend for a in self.assignments if a.region < 0} | found
+        names = {region.index: name for name, region in self.regions}
+        return {a.index: a.backend for a in self.assignments if a.region < 0} | names
 
     def lowers_as(self, other: Partition) -> bool:
         """Whether another partition by the same backends is the same to `lower`: reasons and refusals may differ."""
@@ -141,13 +141,13 @@ Rewrite = Callable[[Graph], tuple[Graph, tuple[PassReport, ...], tuple[GraphStep
 
 def open_backends(settings: Settings) -> dict[str, Backend]:
     """The backends that the settings ask for, portable always among them. Raises EmitcError for wrong settings."""
-    found = {name: definition.open(settings) for name, definition in registry().items()}
-    return {name: backend for name, backend in found.items() if backend is not None}
+    opened = {name: definition.open(settings) for name, definition in registry().items()}
+    return {name: backend for name, backend in opened.items() if backend is not None}
 
 
 def _kept(graph: Graph, keep: Sequence[str]) -> frozenset[int]:
     """Indices of the nodes that `--cpu-only` names. Raises EmitcError for one that names nothing."""
-    found: set[int] = set()
+    kept: set[int] = set()
     for what in keep:
         named = {n.index for n in graph.nodes if str(n.index) == what or n.op_type.lower() == what.lower()}
         if not named:
@@ -155,8 +155,8 @@ def _kept(graph: Graph, keep: Sequence[str]) -> frozenset[int]:
             why = f"the model has {len(graph.nodes)} operators of the types {', '.join(types)}"
             hint = "give a type of operator, or the index that `emitc partition` prints"
             raise EmitcError(f"no operator is {what}", Where(option=f"--cpu-only {what}"), why, hint)
-        found |= named
-    return frozenset(found)
+        kept |= named
+    return frozenset(kept)
 
 
 def _offload(

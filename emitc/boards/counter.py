@@ -69,7 +69,7 @@ def arguments(library: Path, elf: Path, counts: Path, constants: tuple[int, int]
 
 def windows(counts: Path) -> tuple[Window, ...]:
     """The measured calls in their order."""
-    found: list[Window] = []
+    result: list[Window] = []
     cuts: list[int] = []
     for line in counts.read_text(encoding="ascii").splitlines():
         word, _, number = line.partition(" ")
@@ -78,8 +78,8 @@ def windows(counts: Path) -> tuple[Window, ...]:
         elif word == "cut":
             cuts.append(int(number))
         elif word == "end":
-            found.append(_without_call(cuts, int(number)))
-    return tuple(found)
+            result.append(_without_call(cuts, int(number)))
+    return tuple(result)
 
 
 def _without_call(cuts: list[int], rest: int) -> Window:

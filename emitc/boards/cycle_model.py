@@ -108,14 +108,14 @@ def kind_of(instruction: Instruction) -> str:
     ['load', 'multiply', 'branch', 'load several', 'long multiply', 'other', 'vector load']
     """
     name = instruction.mnemonic
-    found = next((kind for kind, pattern in _KINDS if pattern.match(name)), "")
-    if found in ("vector load", "vector store"):
-        return found
+    matching = next((kind for kind, pattern in _KINDS if pattern.match(name)), "")
+    if matching in ("vector load", "vector store"):
+        return matching
     if _VECTOR.search(instruction.operands):
         return "vector multiply" if _VECTOR_MULTIPLY.match(name) else "vector"
-    if found == "branch always" and name not in ("b", "bl", "bx", "blx", "tbb", "tbh"):
+    if matching == "branch always" and name not in ("b", "bl", "bx", "blx", "tbb", "tbh"):
         return "branch"
-    return found or ("branch" if re.fullmatch(rf"b{_CONDITION}", name) else "other")
+    return matching or ("branch" if re.fullmatch(rf"b{_CONDITION}", name) else "other")
 
 
 def registers(operands: str) -> int:
@@ -210,7 +210,7 @@ def _feeds(load: Instruction, then: Instruction) -> bool:
 
 def windows(lines: Sequence[str]) -> list[Ran]:
     """What ran in each window that the plugin wrote."""
-    found: list[Ran] = []
+    result: list[Ran] = []
     places: dict[int, int] = {}
     constants = 0
     for line in lines:
@@ -222,5 +222,5 @@ def windows(lines: Sequence[str]) -> list[Ran]:
         elif word == "constants":
             constants = int(numbers[0])
         elif word == "end":
-            found.append(Ran(places, constants))
-    return found
+            result.append(Ran(places, constants))
+    return result

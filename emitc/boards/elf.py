@@ -62,33 +62,33 @@ def image_sizes(path: Path) -> ImageSizes:
 
 def addresses(path: Path, names: tuple[str, ...]) -> dict[str, int]:
     """Addresses of those of the symbols that the image has; Thumb's mark in bit 0 is taken off."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     with path.open("rb") as file:
         table = ELFFile(file).get_section_by_name(".symtab")
         if isinstance(table, SymbolTableSection):
             for name in names:
                 for symbol in table.get_symbol_by_name(name) or []:
-                    found[name] = symbol["st_value"] & ~1
-    return found
+                    result[name] = symbol["st_value"] & ~1
+    return result
 
 
 def loaded(path: Path, base: int, size_bytes: int) -> bytes:
     """What is loaded at [base, base + size_bytes), up to the last byte that is; gaps are zero."""
-    found = bytearray()
+    image = bytearray()
     with path.open("rb") as file:
         for segment in ELFFile(file).iter_segments("PT_LOAD"):
             at = segment["p_paddr"] - base
             if segment["p_filesz"] and 0 <= at <= size_bytes - segment["p_filesz"]:
-                found += bytes(max(0, at + segment["p_filesz"] - len(found)))
-                found[at : at + segment["p_filesz"]] = segment.data()
-    return bytes(found)
+                image += bytes(max(0, at + segment["p_filesz"] - len(image)))
+                image[at : at + segment["p_filesz"]] = segment.data()
+    return bytes(image)
 
 
 def functions(path: Path) -> dict[int, str]:
     """The image's functions by address. Address 0 stands for code of none."""
-    found = {0: "(no function)"}
+    names = {0: "(no function)"}
     with path.open("rb") as file:
         table = ELFFile(file).get_section_by_name(".symtab")
         if isinstance(table, SymbolTableSection):
-            found |= {s["st_value"]: s.name for s in table.iter_symbols() if s["st_info"]["type"] == "STT_FUNC"}
-    return found
+            names |= {s["st_value"]: s.name for s in table.iter_symbols() if s["st_info"]["type"] == "STT_FUNC"}
+    return names

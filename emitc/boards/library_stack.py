@@ -48,8 +48,8 @@ def _taken(mnemonic: str, operands: str) -> int:
     if mnemonic.startswith(("push", "vpush")) or (mnemonic.startswith(("stm", "vstm")) and operands.startswith("sp!")):
         return registers(operands)
     pattern = _TAKEN.get(mnemonic.partition(".")[0])
-    found = pattern.search(operands) if pattern is not None else None
-    return int(found[1]) if found else 0
+    match = pattern.search(operands) if pattern is not None else None
+    return int(match[1]) if match else 0
 
 
 def library_frames(disassembly: str) -> tuple[dict[str, int], dict[str, set[str]]]:
@@ -66,8 +66,8 @@ def library_frames(disassembly: str) -> tuple[dict[str, int], dict[str, set[str]
         if (started := _FUNCTION.match(line)) is not None:
             name = started[1]
             frames[name], calls[name] = 0, set()
-        elif name and (found := _LINE.match(line)) is not None:
-            mnemonic, operands = found[1], found[2] or ""
+        elif name and (match := _LINE.match(line)) is not None:
+            mnemonic, operands = match[1], match[2] or ""
             frames[name] += _taken(mnemonic, operands)
             target = _TARGET.search(operands)
             if target is not None and target[1] != name and _JUMPS.match(mnemonic):

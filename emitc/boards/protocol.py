@@ -140,7 +140,7 @@ def parse(text: str) -> Transcript:
 
 
 def _last_proof(lines: Iterable[str]) -> list[str] | None:
-    found: list[str] | None = None
+    last: list[str] | None = None
     current: list[str] | None = None
     for line in lines:
         if line.startswith("emitc begin"):
@@ -148,8 +148,8 @@ def _last_proof(lines: Iterable[str]) -> list[str] | None:
         if current is not None and line.startswith("emitc "):
             current.append(line)
             if line.startswith("emitc done"):
-                found, current = current, None
-    return found
+                last, current = current, None
+    return last
 
 
 def _case(cases: dict[int, _Case], number: str) -> _Case:

@@ -138,7 +138,7 @@ class SimulatedCost:
             "stalls": dict(self.stalls),
             "events": dict(self.events),
             "misses": self.misses,
-            "functions": [asdict(each) for each in self.functions],
+            "functions": [asdict(function) for function in self.functions],
         }
 
 
@@ -202,8 +202,8 @@ class RunResult(Verdict):
             json |= more.as_json() if more is not None else {}
         if self.layers is not None:
             json["layers"] = [
-                {"index": each.index, "op": each.op, "name": each.name, self.unit: each.count, "macs": each.macs}
-                for each in self.layers
+                {"index": layer.index, "op": layer.op, "name": layer.name, self.unit: layer.count, "macs": layer.macs}
+                for layer in self.layers
             ]
         return json
 
@@ -220,11 +220,11 @@ def result_of(
 ) -> RunResult:
     """The result of a run from its parts. cases: as the board reported them. measured: further fields of RunResult."""
     return RunResult(
-        **{each.name: getattr(verdict, each.name) for each in fields(Verdict)},
+        **{field.name: getattr(verdict, field.name) for field in fields(Verdict)},
         board=board.name,
         match=verdict.differing == 0,
         cases=len(cases),
-        stack_bytes=max((each.stack_bytes for each in cases if each.stack_bytes is not None), default=None),
+        stack_bytes=max((case.stack_bytes for case in cases if case.stack_bytes is not None), default=None),
         flash_bytes=sizes.flash_bytes,
         ram_bytes=sizes.ram_bytes,
         arena_bytes=model.arena_bytes,
@@ -312,7 +312,7 @@ def judged(model: RunModel, board: Board, transcript: Transcript, cases: Sequenc
         hint = "run it again; if it stays, look at the build folder"
         raise CannotCompile("the board's report is incomplete", where, why, hint)
     total = 0
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for number, (seen, (_, expected)) in enumerate(zip(transcript.cases, cases, strict=True)):
         _check_called(model, seen, number, where)
         counts = tuple(_differing(got, wanted) for got, wanted in zip(seen.outputs, expected, strict=False))
@@ -326,15 +326,15 @@ def judged(model: RunModel, board: Board, transcript: Transcript, cases: Sequenc
                 "run it again; on a real board check the serial line",
             )
         total += sum(counts)
-        found += [
+        differences += [
             compared_bytes(got, wanted, tensor.c_type, tensor.rule, any_nan=True)
             for got, wanted, tensor in zip(seen.outputs, expected, model.outputs, strict=True)
         ]
     return Verdict(
         total,
-        sum(each.differing for each in found),
-        sum(each.tolerated for each in found),
-        max((each.largest for each in found), default=0.0),
+        sum(difference.differing for difference in differences),
+        sum(each.tolerated for each in differences),
+        max((each.largest for each in differences), default=0.0),
         max((tensor.rule for tensor in model.outputs), key=lambda rule: (rule.absolute, rule.relative), default=EXACT),
     )
 

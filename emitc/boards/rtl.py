@@ -226,20 +226,20 @@ def _tools(core: Core, folder: Path, where: Where) -> _Tools:
         raise CannotCompile(
             "verilator is not installed", where, "it turns the core's sources into a program", install_hint("rtl")
         )
-    compiler = next((found for name in ("g++", "clang++") if (found := shutil.which(name))), None)
+    compiler = next((path for name in ("g++", "clang++") if (path := shutil.which(name))), None)
     if compiler is None:
         raise CannotCompile(
             "there is no C++ compiler", where, "g++ or clang++ builds the simulated core",
             "on Debian and Ubuntu: apt-get install g++",
         )  # fmt: skip
     root = Path(next(iter(module.submodule_search_locations)))
-    return _Tools(root, compiler, tuple(folder / each for each in core.includes))
+    return _Tools(root, compiler, tuple(folder / include for include in core.includes))
 
 
 def _files(core: Core, folder: Path, where: Where) -> list[Path]:
     """The sources in the order in which they are read: packages first, as the description lists them."""
     without = {folder / name for name in core.without}
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     for pattern in core.sources:
         matches = sorted(folder.glob(pattern))
         if not matches:
@@ -247,8 +247,8 @@ def _files(core: Core, folder: Path, where: Where) -> list[Path]:
                 f"the sources of {core.title} are incomplete", where, f"{folder} has no {pattern}",
                 "--rtl names the folder that holds these files",
             )  # fmt: skip
-        found |= dict.fromkeys(path for path in matches if path not in without)
-    return list(found)
+        paths |= dict.fromkeys(path for path in matches if path not in without)
+    return list(paths)
 
 
 def _cache() -> Path:
@@ -363,7 +363,7 @@ def _measured(counts: Path, image: Path, core: Core) -> tuple[Simulated, ...]:
     """The measured calls that the simulation wrote down."""
     named = functions(image)
     starts = sorted(named)
-    found: list[Simulated] = []
+    runs: list[Simulated] = []
     cuts: list[tuple[int, int]] = []
     stalls: list[int] = []
     misses = 0
@@ -393,5 +393,5 @@ def _measured(counts: Path, image: Path, core: Core) -> tuple[Simulated, ...]:
             listed = sorted((Function(n, c, instructions[n]) for n, c in cycles.items()), key=lambda each: -each.cycles)
             signals = tuple(zip((*core.stalls, *core.events), stalls, strict=False))
             parts = signals[: len(core.stalls)], signals[len(core.stalls) :]
-            found.append(Simulated(spent, counter.Window(tuple(ran[:-1]), ran[-1]), *parts, misses, tuple(listed)))
-    return tuple(found)
+            runs.append(Simulated(spent, counter.Window(tuple(ran[:-1]), ran[-1]), *parts, misses, tuple(listed)))
+    return tuple(runs)

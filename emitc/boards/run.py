@@ -110,8 +110,8 @@ def _estimated(board: Board, image: Path, plain: _Boot) -> CycleEstimate | None:
         return None
     ran = max(plain.ran[1:], key=lambda each: sum(each.places.values()))
     instructions = cycle_model.listing(f"{target.compiler_prefix}objdump", image)
-    found = cycle_model.estimate(ran, instructions, target.timing)
-    return CycleEstimate(found, target.title, board.name, board.clock_hz, target.timing.error_percent)
+    estimate = cycle_model.estimate(ran, instructions, target.timing)
+    return CycleEstimate(estimate, target.title, board.name, board.clock_hz, target.timing.error_percent)
 
 
 def _result(firmware: Firmware, board: Board, image: Path, boots: Sequence[_Boot]) -> RunResult:
@@ -159,7 +159,7 @@ def _simulated(
     printed, windows = rtl.simulate(board, program, image, timing, workdir, timeout)
     where = Where(model=model.name, option=f"--board {board.name}")
     transcript = _transcript(printed, image, where)
-    _check_counter(transcript, tuple(each.instructions for each in windows), where)
+    _check_counter(transcript, tuple(window.instructions for window in windows), where)
     return _Boot(transcript, tuple(each.cycles for each in windows), windows)
 
 

@@ -82,8 +82,8 @@ def check_cases(model: RunModel, cases: Sequence[Case]) -> None:
             "no test case for the board", where, "a proof without a case proves nothing", "give at least one"
         )
     for number, (inputs, outputs) in enumerate(cases):
-        for what, given, tensors in (("input", inputs, model.inputs), ("output", outputs, model.outputs)):
-            got = [len(each) for each in given]
+        for what, arrays, tensors in (("input", inputs, model.inputs), ("output", outputs, model.outputs)):
+            got = [len(each) for each in arrays]
             expected = [tensor.size_bytes for tensor in tensors]
             if got != expected:
                 why = f"expected {what}s of {expected} bytes, got {got}"

@@ -49,19 +49,19 @@ class CallGraph:
 
     def deepest(self, roots: Iterable[str]) -> int:
         """The most bytes that frames take at once from one of the roots on. Raises CannotCompile for one that calls itself."""
-        found: dict[str, int] = {}
+        depths: dict[str, int] = {}
         under_way: list[str] = []
 
         def below(name: str) -> int:
             if name in under_way:
                 round_trip = " -> ".join([*under_way[under_way.index(name) :], name])
                 raise CannotCompile("the stack has no bound", _WHERE, round_trip, "please report it with the model")
-            if name not in found:
+            if name not in depths:
                 under_way.append(name)
                 deepest = max((below(called) for called in sorted(self.calls.get(name, ()))), default=0)
-                found[name] = self.frames.get(name, 0) + deepest
+                depths[name] = self.frames.get(name, 0) + deepest
                 under_way.pop()
-            return found[name]
+            return depths[name]
 
         return max((below(root) for root in roots), default=0)
 
@@ -94,7 +94,7 @@ def measured(compiled: Compiled) -> Compiled:
         own, called = found.call_graph(), found.needed()
         library, unknown = found.library_depth(called)
         version = found.output("gcc", "-dumpfullversion").strip()
-    if any(_POINTER in each for each in own.calls.values()):
+    if any(_POINTER in call for call in own.calls.values()):
         unknown.append("what is called by its address")
     public = [name for name in own.frames if name.startswith(f"{compiled.program.name}_")]
     bound = StackBound(own.deepest(public) + library, library, f"{gcc} {version}", flags, tuple(unknown))
@@ -113,7 +113,11 @@ class _Build:
     def call_graph(self) -> CallGraph:
         """Compiles all sources; what gcc says of their functions."""
         files, folders = sources(self.work / "package")
-        options = [*self._own(), *(f"-D{each}" for each in self.support.defines), *(f"-I{each}" for each in folders)]
+        options = [
+            *self._own(),
+            *(f"-D{define}" for define in self.support.defines),
+            *(f"-I{folder}" for folder in folders),
+        ]
         options += [f"-isystem{path}" for path in self.support.includes]
         for number, source in enumerate((*files, *self.support.sources)):
             first = [] if source in files else [text for name in self.support.headers for text in ("-include", name)]

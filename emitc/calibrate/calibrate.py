@@ -115,8 +115,8 @@ def _only_fitting(arrays: dict[str, Array], inputs: dict[str, tuple[int, ...]]) 
     if len(inputs) != 1:
         return None
     (shape,) = inputs.values()
-    found = [a for a in arrays.values() if a.ndim and len(a) and any(_fits(f, shape) for f in (a[0], a[:1]))]
-    return found[0] if len(found) == 1 else None
+    candidates = [a for a in arrays.values() if a.ndim and len(a) and any(_fits(f, shape) for f in (a[0], a[:1]))]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _fits(found: Array, shape: tuple[int, ...]) -> bool:

@@ -31,13 +31,13 @@ def checked(compiled: Compiled, check: bool | None, as_json: bool) -> Validation
         return None
     from emitc.validation import validate, validate_unasked, wrong_step
 
-    found = validate(compiled) if check else validate_unasked(compiled)
-    if found is None or found.wrong is None:
-        return found
-    error = wrong_step(compiled, found.wrong)
+    validation = validate(compiled) if check else validate_unasked(compiled)
+    if validation is None or validation.wrong is None:
+        return validation
+    error = wrong_step(compiled, validation.wrong)
     click.echo(str(error), err=True)
     if as_json:
-        click.echo(json.dumps(shared.error_json(error) | found.to_json()))
+        click.echo(json.dumps(shared.error_json(error) | validation.to_json()))
     raise SystemExit(error.exit_code)
 
 

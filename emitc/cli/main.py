@@ -85,7 +85,7 @@ def compile_command(
             from emitc.boards.verify import require_fit
 
             require_fit(compiled, board)
-        found = checked(compiled, check, as_json)
+        validation = checked(compiled, check, as_json)
         if stack:
             from emitc.boards.stack import measured
 
@@ -93,13 +93,13 @@ def compile_command(
         compiled.write(output)
         from emitc.report.compile import compile_text
 
-        stated = {"passes_checked": 0, "first_wrong_pass": None} if found is None else found.to_json()
+        stated = {"passes_checked": 0, "first_wrong_pass": None} if validation is None else validation.to_json()
         from emitc.explore.pareto import smaller_arena
 
         smaller = None if board else smaller_arena(compiled)
         summary = compiled.summary() | stated | {"smaller_arena": smaller and smaller.to_json()}
         faster = [] if values["target"] or board else summary["faster_targets"]
-        text = (smaller.line() if smaller else "") + check_line(found, check)
+        text = (smaller.line() if smaller else "") + check_line(validation, check)
         shared.print_result(summary, as_json, lambda: compile_text(compiled, output, faster) + text)
 
 
@@ -126,10 +126,10 @@ def verify(as_json: bool, **values: Any) -> None:
         with _progress("proving") as progress:
             options = shared.chosen(values, "reference samples seed vectors layers sanitize")
             proof = verification.verify(compiled, progress=progress, **options)
-        found = validate(compiled)
-        match = proof.match and found.right
-        content = proof.to_json() | found.to_json() | {"match": match}
-        shared.print_result(content, as_json, lambda: verify_text(compiled, proof, found))
+        validation = validate(compiled)
+        match = proof.match and validation.right
+        content = proof.to_json() | validation.to_json() | {"match": match}
+        shared.print_result(content, as_json, lambda: verify_text(compiled, proof, validation))
     raise SystemExit(0 if match else 1)
 
 
@@ -146,8 +146,8 @@ def inspect(
         from emitc.report import catalogue
         from emitc.report.inspection import inspect_model
 
-        found = inspect_model(model, dict(shapes), plugins)
-        shared.print_result(found, as_json, lambda: catalogue.inspect_text(found))
+        inspection = inspect_model(model, dict(shapes), plugins)
+        shared.print_result(inspection, as_json, lambda: catalogue.inspect_text(inspection))
 
 
 @cli.command("partition", cls=shared.CompilingCommand, short_help="Show which backend runs which operator.")
@@ -159,8 +159,8 @@ def partition_command(as_json: bool, **values: Any) -> None:
         from emitc.compiler import partition_model
         from emitc.report.partition import partition_text
 
-        found = partition_model(values["model"], shared.options_of(values, "plain")).to_json()
-        shared.print_result(found, as_json, lambda: partition_text(found))
+        partition = partition_model(values["model"], shared.options_of(values, "plain")).to_json()
+        shared.print_result(partition, as_json, lambda: partition_text(partition))
 
 
 @cli.command(cls=shared.CompilingCommand, short_help="Run MODEL on an emulated board and measure it.")
@@ -300,8 +300,8 @@ def ops(names: tuple[str, ...], plugins: tuple[Path, ...], as_json: bool) -> Non
         from emitc.report import catalogue
         from emitc.report.inspection import operator_list
 
-        found = operator_list(plugins, names)
-        shared.print_result(found, as_json, lambda: catalogue.ops_text(found))
+        operators = operator_list(plugins, names)
+        shared.print_result(operators, as_json, lambda: catalogue.ops_text(operators))
 
 
 def main() -> None:

@@ -66,14 +66,14 @@ def _regions(text: str) -> tuple[Region, ...] | str:
 
     if "=" not in text:
         return text
-    found: list[Region] = []
+    regions: list[Region] = []
     for part in text.split(","):
         match = _REGION.fullmatch(part)
-        cost = float(match["cost"] or (2 * found[-1].cost if found else 1)) if match else 0.0
+        cost = float(match["cost"] or (2 * regions[-1].cost if regions else 1)) if match else 0.0
         if match is None or not 0 < cost < _MOST_COST:
             raise click.BadParameter(f"{part!r} is not NAME=BYTES or NAME=BYTES:COST, for example DTCM=64K,SRAM=256K:4")
-        found.append(Region(match["name"], int(match["bytes"]) * _SCALES[match["scale"]], cost))
-    return tuple(found)
+        regions.append(Region(match["name"], int(match["bytes"]) * _SCALES[match["scale"]], cost))
+    return tuple(regions)
 
 
 def _place(text: str) -> tuple[str, str]:
@@ -156,8 +156,8 @@ _OUTPUTS = ("output", "svg", "html")
 
 def input_files(values: dict[str, Any]) -> tuple[Path, ...]:
     """The files that a command line names and that are no outputs: no output may be one of them."""
-    given = [value for name, value in values.items() if name not in _OUTPUTS]
-    several = [value if isinstance(value, tuple) else (value,) for value in given]
+    paths = [value for name, value in values.items() if name not in _OUTPUTS]
+    several = [value if isinstance(value, tuple) else (value,) for value in paths]
     return tuple(path for group in several for path in group if isinstance(path, Path))
 
 
@@ -346,7 +346,7 @@ def options_of(values: dict[str, Any], package: str, default_target: str = "gene
     from emitc.options import Options
 
     backends = {option.name: values.get(_key(option)) for option in options()}
-    same = {each.name: values[each.name] for each in fields(Options) if each.name in values}
+    same = {field.name: values[field.name] for field in fields(Options) if field.name in values}
     return Options(
         **same
         | {
@@ -372,12 +372,12 @@ def _known_regions(wanted: tuple[Region, ...] | str | None) -> tuple[Region, ...
         why = f"it is neither NAME=BYTES,... nor a board; the boards are {', '.join(boards())}"
         raise unknown_choice("--regions", wanted, boards(), why)
     board = load_board(wanted)
-    found = tuple(Region(r.name.upper(), r.size_bytes, r.cost) for r in board.arena_regions)
-    if len(found) < 2:
+    regions = tuple(Region(r.name.upper(), r.size_bytes, r.cost) for r in board.arena_regions)
+    if len(regions) < 2:
         why = "with one region there is one arena"
         hint = "leave --regions out, or name regions as in DTCM=64K,SRAM=256K"
         raise EmitcError(f"{board.name} has one RAM", Where(option=f"--regions {wanted}"), why, hint)
-    return found
+    return regions
 
 
 def compiled_model(values: dict[str, Any], package: str = "plain", default_target: str = "generic32") -> Compiled:

@@ -40,8 +40,8 @@ def runtime_dir() -> Path:
 @cache
 def runtime_files() -> Mapping[str, Path]:
     """The files of c_runtime by name. They lie in a folder for each instruction set; a package has them in one."""
-    found = sorted(path for path in runtime_dir().rglob("emitc_*") if path.is_file())
-    return MappingProxyType({path.name: path for path in found})
+    paths = sorted(path for path in runtime_dir().rglob("emitc_*") if path.is_file())
+    return MappingProxyType({path.name: path for path in paths})
 
 
 def _library_json(program: Program, optimize: str) -> str:

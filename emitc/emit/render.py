@@ -242,7 +242,7 @@ def render_sources(program: Program, stack: StackBound | None = None) -> dict[st
     )
     sources = {f"{program.name}.h": _tidy(header), f"{program.name}.c": _tidy(source)}
     if constants := program.split_constants:
-        names = _any_not_finite((each.table.c_type, each.table.values) for each in constants)
+        names = _any_not_finite((constant.table.c_type, constant.table.values) for constant in constants)
         for end in ("h", "c"):
             text = env.get_template(f"model/weights.{end}.j2").render(p=program, uses_math=names)
             sources[f"{program.name}_weights.{end}"] = _tidy(text)

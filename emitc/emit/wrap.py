@@ -31,15 +31,15 @@ def wrapped(text: str) -> str:
     if _LONG.search(text) is None:
         return text
     lines = text.split("\n")
-    found: list[str] = []
+    result: list[str] = []
     inside = False
     for at, line in enumerate(lines):
         goes_on = _in_comment(line, inside)
         if len(line) <= WIDTH or line.startswith(_WHOLE):
-            found.append(line)
+            result.append(line)
         elif inside or _is_comment(line):
             row, rest, prefix = _of_comment(line)
-            found.append(row)
+            result.append(row)
             inside = goes_on
             if not rest:
                 continue
@@ -47,11 +47,11 @@ def wrapped(text: str) -> str:
             if after is not None and _follows(line, after):
                 lines[at + 1] = f"{after['start']}{rest} {after['text']}"
             else:
-                found += _comment_rows(prefix + rest)
+                result += _comment_rows(prefix + rest)
         else:
-            found += _broken(line, lines[at - 1] if at else "")
+            result += _broken(line, lines[at - 1] if at else "")
         inside = goes_on
-    return "\n".join(found)
+    return "\n".join(result)
 
 
 def _in_comment(line: str, inside: bool) -> bool:
@@ -69,9 +69,9 @@ def _is_comment(line: str) -> bool:
 
 def _of_comment(line: str) -> tuple[str, str, str]:
     """The part of a line of a comment that fits, the words that do not, and how a line begins that has these words."""
-    found = _COMMENT.match(line)
-    assert found is not None
-    start, text = found["start"], found["text"]
+    match = _COMMENT.match(line)
+    assert match is not None
+    start, text = match["start"], match["text"]
     width = WIDTH - len(start)
     cut = text.rfind(" ", 0, width + 1)
     if text[cut + 1 :] == "*/":  # which does not stand alone
@@ -86,12 +86,12 @@ def _of_comment(line: str) -> tuple[str, str, str]:
 
 def _follows(line: str, after: re.Match[str]) -> bool:
     """Whether the words of a line may go on in the line after it: it has text, and it is no other item of a list."""
-    found = _COMMENT.match(line)
-    assert found is not None
-    before, next_start = len(found["start"]), len(after["start"])
+    match = _COMMENT.match(line)
+    assert match is not None
+    before, next_start = len(match["start"]), len(after["start"])
     if not after["text"].strip(" /*") or after["text"].startswith(("- ", "*/")):
         return False
-    return next_start >= before if _ITEM.match(found["text"]) is None else next_start > before
+    return next_start >= before if _ITEM.match(match["text"]) is None else next_start > before
 
 
 def _comment_rows(line: str) -> Iterator[str]:

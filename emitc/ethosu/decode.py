@@ -109,9 +109,9 @@ class _Decoder:
 
     def commands(self, stream: Sequence[int]) -> tuple[npu.Command, ...]:
         """All operations up to STOP."""
-        found: list[npu.Command] = []
+        commands: list[npu.Command] = []
         for word in regs.words(tuple(stream)):
-            self._place = self._registers.place = f"command {len(found)} {word.name} (word {word.position})"
+            self._place = self._registers.place = f"command {len(commands)} {word.name} (word {word.position})"
             table = regs.LONG if word.payload is not None else regs.SHORT
             if word.opcode in table:
                 self._registers.set(table[word.opcode], word)
@@ -119,12 +119,12 @@ class _Decoder:
                 what = f"the command stream has an unknown instruction {word.name}"
                 raise self._unsupported(what, "Ethos-U55 and Ethos-U65 do not have it")
             elif word.opcode == regs.STOP:
-                return tuple(found)
+                return tuple(commands)
             else:
                 command = self._command(word)
                 if command is not None:
-                    found.append(command)
-            if len(found) > _MAX_COMMANDS:
+                    commands.append(command)
+            if len(commands) > _MAX_COMMANDS:
                 raise self._fault("the command stream is too long", f"more than {_MAX_COMMANDS} commands")
         raise fault("the command stream does not end", f"none of its {len(stream)} words is a STOP")
 

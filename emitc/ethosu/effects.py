@@ -111,7 +111,7 @@ def spans(mask: Mask) -> tuple[int, ...]:
 
 def mask(runs: Sequence[int], size: int) -> Mask:
     """The other way round, for a memory of so many bytes."""
-    found = np.zeros(size, bool)
+    result = np.zeros(size, bool)
     for first, end in zip(runs[::2], runs[1::2], strict=True):
-        found[first:end] = True
-    return found
+        result[first:end] = True
+    return result

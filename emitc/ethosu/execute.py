@@ -247,5 +247,5 @@ def looked_up(values: Array, table: int, table_signed: bool, dtype: str, memory:
     index = values + 128 if table_signed else values
     if int(index.min()) < 0 or int(index.max()) > 255:
         raise Overflow("a value is outside the table")
-    found: Array = entries[index]
-    return found
+    result: Array = entries[index]
+    return result

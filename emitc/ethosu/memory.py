@@ -131,9 +131,9 @@ class Memory:
                 raise AccessFault(
                     f"bytes of {name} are read that nothing has written, from {_unknown(known, piece)} on"
                 )
-            found = np.ascontiguousarray(_view(memory, piece)).view(fm.dtype)
+            array = np.ascontiguousarray(_view(memory, piece)).view(fm.dtype)
             height, width, groups, channels, _ = piece.shape
-            values[piece.rows, piece.columns, piece.channels] = found.reshape(height, width, groups * channels)
+            values[piece.rows, piece.columns, piece.channels] = array.reshape(height, width, groups * channels)
         return values
 
     def check_output(self, fm: FeatureMap) -> None:
@@ -215,7 +215,7 @@ def _known_bytes(regions: Sequence[Array], initialised: Ranges | None) -> tuple[
         else:
             groups.append((first, end))
     masks = {first: np.full(end - first, initialised is None) for first, end in groups}
-    found: list[Array] = []
+    pieces: list[Array] = []
     for number, (first, end) in enumerate(spans):
         start = max((g for g, _ in groups if g <= first), default=origin)
         mask = masks[start][first - start : end - start]
@@ -223,8 +223,8 @@ def _known_bytes(regions: Sequence[Array], initialised: Ranges | None) -> tuple[
             mask[:] = True
         for low, high in (initialised or {}).get(number, ()):
             mask[low:high] = True
-        found.append(mask)
-    return tuple(found)
+        pieces.append(mask)
+    return tuple(pieces)
 
 
 class Marks:

@@ -71,7 +71,7 @@ def _quotients(ones: int, seconds: int, places: int, truncated: bool) -> tuple[t
 
     Each place adds 0, 1 or 2, the second 1 from `seconds`; a place below 2 ends a quotient, and with `truncated` every one.
     """
-    found: list[int] = []
+    quotients: list[int] = []
     count = 0
     for place in range(places):
         code = 0
@@ -80,23 +80,23 @@ def _quotients(ones: int, seconds: int, places: int, truncated: bool) -> tuple[t
             seconds >>= 1
         count += code
         if code < 2 or truncated:
-            found.append(count)
+            quotients.append(count)
             count = 0
-    return tuple(found), count
+    return tuple(quotients), count
 
 
 @lru_cache(maxsize=1 << 13)
 def _runs(ones: int, places: int) -> tuple[tuple[int, ...], int]:
     """The same for zero runs, whose places add 0 or 1 and end at a 0."""
-    found: list[int] = []
+    runs: list[int] = []
     count = 0
     for place in range(places):
         if ones >> place & 1:
             count += 1
         else:
-            found.append(count)
+            runs.append(count)
             count = 0
-    return tuple(found), count
+    return tuple(runs), count
 
 
 class _Numbers:
@@ -241,6 +241,6 @@ def _interleaved(values: Array, runs: Array, leading: bool, limit: int) -> Array
     size = start + len(values) + int(after.sum())
     if size > limit:
         raise StreamFault(f"it holds more than {limit} weights")
-    found = np.zeros(size, np.int64)
-    found[start + np.arange(len(values)) + np.cumsum(after) - after] = values
-    return found
+    weights = np.zeros(size, np.int64)
+    weights[start + np.arange(len(values)) + np.cumsum(after) - after] = values
+    return weights

@@ -225,7 +225,7 @@ class _Builder:
                 graphs.append(_built(builder, f"subgraph {index}"))
             except EmitcError as error:
                 place = place_in(self.source, node, name, index)
-                errors += [inside(each, place, branch=name.startswith(("then", "else"))) for each in error.parts()]
+                errors += [inside(part, place, branch=name.startswith(("then", "else"))) for part in error.parts()]
         if errors:
             raise Refusals(tuple(errors))
         return tuple(graphs)

@@ -56,8 +56,8 @@ def read_source(
             # Imported here: the package takes a third of a second, which a TFLite model need not pay.
             from emitc.frontends.onnx.reader import read_onnx
 
-            found = read_onnx(data, shapes, path.parent, custom)
-            return rewritten(found, lambda part: channels_last(quantization_on_tensors(without_empty_parts(part))))
+            model = read_onnx(data, shapes, path.parent, custom)
+            return rewritten(model, lambda part: channels_last(quantization_on_tensors(without_empty_parts(part))))
         source = with_npu_operands(read_tflite(data, shapes), data)
         known_shapes(shapes, source)
     except EmitcError as error:

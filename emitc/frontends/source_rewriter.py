@@ -120,12 +120,12 @@ class SourceRewriter:
 
     def readers(self) -> dict[int, list[RewriterNode]]:
         """The nodes that read each tensor."""
-        found: dict[int, list[RewriterNode]] = {}
+        readers: dict[int, list[RewriterNode]] = {}
         for node in self.nodes:
             for index in dict.fromkeys(node.inputs):
                 if index != ABSENT:
-                    found.setdefault(index, []).append(node)
-        return found
+                    readers.setdefault(index, []).append(node)
+        return readers
 
     def replace_each(
         self, replacement: Callable[[RewriterNode], Iterable[RewriterNode]], added: list[RewriterNode] | None = None

@@ -53,4 +53,4 @@ def computed(graph: Graph, kernels: Mapping[str, KernelDef]) -> bytes:
 def placed(error: EmitcError, variable: SourceTensor) -> Refusals:
     """The errors of a computation, each saying whose it is."""
     place = f'(in the initialisation of the variable "{variable.name}")'
-    return Refusals(tuple(each.at(why=f"{each.why} {place}") for each in error.parts()))
+    return Refusals(tuple(part.at(why=f"{part.why} {place}") for part in error.parts()))

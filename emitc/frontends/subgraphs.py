@@ -121,13 +121,13 @@ def rewritten(model: SourceModel, rewrite: Callable[[SourceModel], SourceModel])
 
 def called_subgraphs(source: SourceModel) -> frozenset[int]:
     """The subgraphs that IF, WHILE and CALL_ONCE lead to, from the model's own operators on."""
-    found: set[int] = set()
+    called: set[int] = set()
     waiting = list(source.nodes)
     while waiting:
         node = waiting.pop()
         if node.op_type in ("IF", "WHILE", "CALL_ONCE"):
             named = {value for name, value in node.attributes.items() if name.endswith("_subgraph_index")}
-            new = {index for index in range(1, len(source.subgraphs) + 1) if index in named} - found
-            found |= new
+            new = {index for index in range(1, len(source.subgraphs) + 1) if index in named} - called
+            called |= new
             waiting += [inner for index in sorted(new) for inner in source.subgraphs[index - 1].nodes]
-    return frozenset(found)
+    return frozenset(called)

@@ -24,15 +24,15 @@ _Key = TypeVar("_Key")
 @cache
 def _modules() -> tuple[str, ...]:
     """The modules of this package and its folders, as `FOLDER.NAME`, in the order of their own names."""
-    found = pkgutil.walk_packages(__path__, f"{__name__}.")
-    names = (info.name.removeprefix(f"{__name__}.") for info in found)
+    modules = pkgutil.walk_packages(__path__, f"{__name__}.")
+    names = (info.name.removeprefix(f"{__name__}.") for info in modules)
     return tuple(sorted(names, key=lambda name: name.rpartition(".")[2]))
 
 
 def _kernels(module: str) -> tuple[KernelDef, ...]:
     """What a module defines."""
-    found: tuple[KernelDef, ...] = getattr(importlib.import_module(f"{__name__}.{module}"), "KERNELS", ())
-    return found
+    definitions: tuple[KernelDef, ...] = getattr(importlib.import_module(f"{__name__}.{module}"), "KERNELS", ())
+    return definitions
 
 
 def _loaded() -> Iterator[str]:
@@ -73,9 +73,9 @@ class _Registry(Mapping[_Key, KernelDef]):
 
     def __getitem__(self, key: _Key) -> KernelDef:
         """Raises KeyError for a key that no operator has."""
-        found = self._known.get(key)
-        if found is not None:
-            return found
+        known = self._known.get(key)
+        if known is not None:
+            return known
         modules = chain(_loaded(), self._likely(key), _modules()) if self._listed is None else ()
         for kernel in chain.from_iterable(map(_kernels, modules)):
             if key in self._keys(kernel):
@@ -84,10 +84,10 @@ class _Registry(Mapping[_Key, KernelDef]):
 
     def _list(self) -> tuple[_Key, ...]:
         if self._listed is None:
-            found = [(key, kernel) for name in _modules() for kernel in _kernels(name) for key in self._keys(kernel)]
-            self._known.update(found)
-            assert len(self._known) == len(found), "an operator is defined twice"
-            self._listed = tuple(key for key, _ in found)
+            kernels = [(key, kernel) for name in _modules() for kernel in _kernels(name) for key in self._keys(kernel)]
+            self._known.update(kernels)
+            assert len(self._known) == len(kernels), "an operator is defined twice"
+            self._listed = tuple(key for key, _ in kernels)
         return self._listed
 
     def __iter__(self) -> Iterator[_Key]:

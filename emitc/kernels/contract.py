@@ -207,7 +207,7 @@ class KernelDef:
         rows: dict[str, list[Variant]] = {}
         for variant in self.variants:
             rows.setdefault(variant.name, []).append(variant)
-        return tuple(each[0] if len(each) == 1 else _nearest(each, bound) for each in rows.values())
+        return tuple(row[0] if len(row) == 1 else _nearest(row, bound) for row in rows.values())
 
     def cycles(self, bound: BoundNode, costs: Costs) -> float:
         """An estimate for one run of the node by a kernel of these costs."""
@@ -255,14 +255,14 @@ def require_dtypes(
     throughout, with an int32 bias as third input.
     """
     tensors = [t for t in bound.inputs if t is not None] + list(bound.outputs)
-    found = tuple(t.dtype for t in tensors)
-    if found in supported:
+    dtypes = tuple(t.dtype for t in tensors)
+    if dtypes in supported:
         return
-    listing = ", ".join(d.value for d in found)
+    listing = ", ".join(d.value for d in dtypes)
     expected = " or ".join("(" + ", ".join(d.value for d in combination) + ")" for combination in supported)
-    biased = len(bound.inputs) == 3 and len(found) == 4 and found[2] is DType.INT32
-    one_type = len(set(found[:2] + found[3:] if biased else found)) == 1
-    report = unsupported if found in known or one_type else illegal
+    biased = len(bound.inputs) == 3 and len(dtypes) == 4 and dtypes[2] is DType.INT32
+    one_type = len(set(dtypes[:2] + dtypes[3:] if biased else dtypes)) == 1
+    report = unsupported if dtypes in known or one_type else illegal
     raise report(
         bound,
         f"{bound.node.op_type} with element types ({listing}) is not supported",

@@ -40,11 +40,11 @@ def region_arenas(arenas: Arenas, schedule: Sequence[Step | Move | RowSegment]) 
     if arenas.in_regions is None:
         return ()
     used = _variables(schedule)
-    found = []
+    result = []
     for part in arenas.in_regions.assignment.regions:
         region, plan = part.region, part.plan
         label = peak_label(arenas.schedule.stages, plan)
-        found.append(
+        result.append(
             ArenaRegion(
                 name=region.name,
                 plan=plan,
@@ -56,20 +56,20 @@ def region_arenas(arenas: Arenas, schedule: Sequence[Step | Move | RowSegment]) 
                 used=arena_variable(region.name) in used,
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def _variables(schedule: Sequence[Step | Move | RowSegment]) -> set[str]:
     """The C variables of the arenas that a run touches."""
-    found: set[str] = set()
+    names: set[str] = set()
     for stage in schedule:
         if isinstance(stage, RowSegment):
-            found |= set(stage.arenas)
+            names |= set(stage.arenas)
             continue
         addresses: tuple[Address, ...]
         addresses = (stage.destination, stage.source) if isinstance(stage, Move) else stage.addresses
-        found |= {address.variable for address in addresses if address.block is Block.ARENA}
-    return found
+        names |= {address.variable for address in addresses if address.block is Block.ARENA}
+    return names
 
 
 def peak_label(stages: Sequence[Stage], result: Plan) -> str:

@@ -14,7 +14,7 @@ def ports(
 ) -> tuple[tuple[Port, ...], tuple[Constant, ...]]:
     """The interface, and the arrays of outputs that are constants. prefix: of the names of these."""
     taken = {str(i) for i in range(len(tensors))}
-    found: list[Port] = []
+    result: list[Port] = []
     constants: list[Constant] = []
     for i, name in enumerate(tensors):
         tensor, root = graph.tensor(name), graph.root(name)
@@ -28,7 +28,7 @@ def ports(
             address = slots.address(root.name)
         alias = identifier(tensor.label, "")
         quantization = tensor.quantization
-        found.append(
+        result.append(
             Port(
                 index=i,
                 label=tensor.label,
@@ -48,7 +48,7 @@ def ports(
                 rows=_streamed_rows(graph, name) if address is None else 0,
             )
         )
-    return tuple(found), tuple(constants)
+    return tuple(result), tuple(constants)
 
 
 def _streamed_rows(graph: Graph, name: str) -> int:
@@ -60,7 +60,7 @@ def _streamed_rows(graph: Graph, name: str) -> int:
 
 def state_slots(graph: Graph, slots: Slots, alignment: int) -> tuple[StateSlot, ...]:
     """The state block: every variable at a multiple of the alignment, in the order of the graph."""
-    found: list[StateSlot] = []
+    result: list[StateSlot] = []
     offset = 0
     for i, tensor in enumerate(graph.states):
         assert tensor.initial is not None
@@ -71,7 +71,7 @@ def state_slots(graph: Graph, slots: Slots, alignment: int) -> tuple[StateSlot, 
             table = Table(f"state_{i}", tensor.dtype.c_type, values, f"state {i} before the first run")
             constant = Constant(f"state_{i}_initial", table)
         named = slots.states[tensor.name]
-        found.append(
+        result.append(
             StateSlot(
                 name=named.name,
                 offset_bytes=offset,
@@ -83,4 +83,4 @@ def state_slots(graph: Graph, slots: Slots, alignment: int) -> tuple[StateSlot, 
             )
         )
         offset += -(-tensor.size_bytes // alignment) * alignment
-    return tuple(found)
+    return tuple(result)

@@ -210,6 +210,6 @@ def _in_section(part: Program, section: str) -> Program:
 
     def placed_there(step: Step) -> Step:
         constants = tuple(replace(constant, section=section) for constant in step.constants)
-        return replace(step, constants=constants, parts=tuple(_in_section(each, section) for each in step.parts))
+        return replace(step, constants=constants, parts=tuple(_in_section(part, section) for part in step.parts))
 
     return replace(part, steps=tuple(map(placed_there, part.steps))) if section else part

@@ -70,9 +70,9 @@ def _uses(stage: Stage, position: int, source: RowTensor | None, made: Sequence[
     assert segment is not None
 
     def seen(read: RowRead) -> RowTensor:
-        found = source if read.source == OUTSIDE else made[read.source]
-        assert found is not None, "a segment that reads from outside has a source"
-        return found
+        rows = source if read.source == OUTSIDE else made[read.source]
+        assert rows is not None, "a segment that reads from outside has a source"
+        return rows
 
     return tuple(
         RowUse(
@@ -120,7 +120,7 @@ def schedule_of(
     graph: Graph, stages: Sequence[Stage], steps: Sequence[Step], slots: Slots
 ) -> tuple[Step | Move | RowSegment, ...]:
     """One entry for every stage. steps: of all layers, in the stages' order."""
-    found: list[Step | Move | RowSegment] = []
+    schedule: list[Step | Move | RowSegment] = []
     position = 0
     for stage, moved in placed(stages):
         if stage.moved:
@@ -128,9 +128,9 @@ def schedule_of(
             source, target = (slots.address(buffer_name(stage.moved, n)) for n in (count, count + 1))
             tensor = graph.tensor(stage.moved)
             move = Move(destination=target, source=source, size_bytes=tensor.size_bytes, what=described(tensor))
-            found.append(move)
+            schedule.append(move)
             continue
         here = steps[position : position + len(stage.nodes)]
         position += len(here)
-        found.append(_segment(graph, stage, moved, here, slots) if stage.segment is not None else here[0])
-    return tuple(found)
+        schedule.append(_segment(graph, stage, moved, here, slots) if stage.segment is not None else here[0])
+    return tuple(schedule)

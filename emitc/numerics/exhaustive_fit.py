@@ -115,8 +115,8 @@ def even_sum(
     for right, weight_a, weight_b in _even_factors(a_factor, b_factor):
         products = (BYTES - zeros[0])[:, None] * weight_a + (BYTES - zeros[1])[None, :] * weight_b
         for odd in (0, 1):
-            found = rounded_even(products + (odd << right), right) + zeros[2] - odd
-            if (np.clip(found, clamp.low, clamp.high) == results).all():
+            computed = rounded_even(products + (odd << right), right) + zeros[2] - odd
+            if (np.clip(computed, clamp.low, clamp.high) == results).all():
                 bias = (odd << right) - zeros[0] * weight_a - zeros[1] * weight_b
                 up = _room(abs(bias) + 128 * (abs(weight_a) + abs(weight_b)) + (2 << right))
                 return EvenSum(weight_a << up, weight_b << up, bias << up, right + up, zeros[2] - odd)
@@ -215,14 +215,14 @@ def scaled_product(results: Int64, factor: float, zeros: tuple[int, int, int]) -
     cap = (_INT32 - 1) // (steps.largest + 1)
     top = max(30 - int(factor * (steps.largest + 1)).bit_length(), _SATURATED_SHIFT)
     for right in range(min(top, 30), -1, -1):
-        found = _product(steps, factor, zeros[2], right, cap)
-        if found is not None and steps.largest * found[0] + abs(found[1]) < _INT32:
-            return ScaledProduct(*found, right, False)
+        fit = _product(steps, factor, zeros[2], right, cap)
+        if fit is not None and steps.largest * fit[0] + abs(fit[1]) < _INT32:
+            return ScaledProduct(*fit, right, False)
     for right in range(_WIDE_BITS, -1, -1):
         if factor * 2.0 ** (32 + right) < _INT32:
-            found = _product(steps, factor, zeros[2], 32 + right, _INT32 - 1)
-            if found is not None:
-                return ScaledProduct(*found, right, True)
+            fit = _product(steps, factor, zeros[2], 32 + right, _INT32 - 1)
+            if fit is not None:
+                return ScaledProduct(*fit, right, True)
     return None
 
 
@@ -292,8 +292,8 @@ def even_product(results: Int64, factor: float, zeros: tuple[int, int, int], cla
         if (largest + 1) * multiplier + (2 << right) >= _INT32:
             continue
         for odd in (0, 1):
-            found = rounded_even(products * multiplier + (odd << right), right) + zeros[2] - odd
-            if (np.clip(found, clamp.low, clamp.high) == results).all():
+            computed = rounded_even(products * multiplier + (odd << right), right) + zeros[2] - odd
+            if (np.clip(computed, clamp.low, clamp.high) == results).all():
                 up = _room((largest + 1) * multiplier + (2 << right))
                 return EvenProduct(multiplier << up, odd << right + up, right + up, zeros[2] - odd)
     return None

@@ -24,14 +24,14 @@ Values = NDArray[Any]
 
 def radices_of(points: int) -> tuple[int, ...]:
     """The steps, the first one of single values; none where the number has factors besides 2, 3 and 5."""
-    found: list[int] = []
+    radices: list[int] = []
     while points > 1:
         radix = next((radix for radix in (4, 2, 3, 5) if points % radix == 0), 0)
         if radix == 0:
             return ()
-        found.append(radix)
+        radices.append(radix)
         points //= radix
-    return tuple(reversed(found))
+    return tuple(reversed(radices))
 
 
 def order_of(points: int) -> tuple[int, ...]:

@@ -108,9 +108,9 @@ def _with_inner(
 
     if not any(isinstance(node.op, ControlFlow) for node in graph.nodes):
         return graph
-    found = _numbered(replace(graph, nodes=tuple(map(inner, graph.nodes))))
-    history.append(GraphStep(INNER, found, inside))
-    return found
+    graph_with_inner = _numbered(replace(graph, nodes=tuple(map(inner, graph.nodes))))
+    history.append(GraphStep(INNER, graph_with_inner, inside))
+    return graph_with_inner
 
 
 def _numbered(graph: Graph) -> Graph:

@@ -53,10 +53,10 @@ def _one_less(graph: Graph) -> Graph | None:
         if not isinstance(node.op, FullyConnected) or not graph.tensor(node.inputs[WEIGHTS]).is_constant:
             continue
         weights = graph.tensor(node.inputs[WEIGHTS])
-        found = _transpose_before(graph, node)
-        if found is None or (weights.quantization and weights.quantization.axis != 0):
+        before = _transpose_before(graph, node)
+        if before is None or (weights.quantization and weights.quantization.axis != 0):
             continue
-        views, transpose = found
+        views, transpose = before
         assert isinstance(transpose.op, Transpose)
         if not views and graph.tensor(transpose.inputs[0]).shape[-1] != weights.shape[1]:
             continue  # a column: only a view would make a row of it

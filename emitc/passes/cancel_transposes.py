@@ -74,15 +74,15 @@ class _Sweep:
 
     def emit_remembered(self, name: str) -> None:
         """Emits the Transpose of a remembered tensor, or a Reshape where no element moves."""
-        found = self.turned.pop(self.work.current(name), None)
-        if found is None:
+        remembered = self.turned.pop(self.work.current(name), None)
+        if remembered is None:
             return
         output = self.work.tensors[self.work.current(name)]
-        source = self.work.tensors[found.source]
-        if _keeps_order(source.shape, found.permutation):
+        source = self.work.tensors[remembered.source]
+        if _keeps_order(source.shape, remembered.permutation):
             self.work.emit(Reshape(output.shape), "Reshape", (source.name,), (output.name,), output.label)
         else:
-            self.work.emit(Transpose(found.permutation), "Transpose", (source.name,), (output.name,), output.label)
+            self.work.emit(Transpose(remembered.permutation), "Transpose", (source.name,), (output.name,), output.label)
 
     def moved(self, node: Node) -> bool:
         """Emits the operator on the sources of its operands, if they are remembered alike and it does not mind."""
@@ -168,20 +168,20 @@ class _Sweep:
         op = node.op
         if not isinstance(op, Reduction) or op.keep_dims:
             return False
-        found = self.turned.get(self.work.current(node.inputs[0]))
-        if found is None:
+        remembered = self.turned.get(self.work.current(node.inputs[0]))
+        if remembered is None:
             return False
-        rank = len(found.permutation)
-        axes = tuple(sorted(found.permutation[axis % rank] for axis in op.axes))
-        left = [found.permutation[i] for i in range(rank) if i not in {a % rank for a in op.axes}]
+        rank = len(remembered.permutation)
+        axes = tuple(sorted(remembered.permutation[axis % rank] for axis in op.axes))
+        left = [remembered.permutation[i] for i in range(rank) if i not in {a % rank for a in op.axes}]
         output = self.work.tensors[node.outputs[0]]
         permutation = tuple(sorted(left).index(axis) for axis in left)
         new = replace(op, axes=axes)
         if permutation == tuple(range(len(left))):
-            return self.emitted(replace(node, op=new, inputs=(found.source,)))
+            return self.emitted(replace(node, op=new, inputs=(remembered.source,)))
         shape = _shape_before(output.shape, permutation)
         made = self.work.tensor(output, "_turned", shape, quantization=output.quantization, order=_inverse(permutation))
-        if not self.emitted(replace(node, op=new, inputs=(found.source,), outputs=(made.name,))):
+        if not self.emitted(replace(node, op=new, inputs=(remembered.source,), outputs=(made.name,))):
             return False
         self.turned[output.name] = _Turned(made.name, permutation)
         return True

@@ -103,10 +103,10 @@ def _same(a: Quantization, b: Quantization) -> bool:
 
 def _input_range(graph: Graph, tensor: Tensor, ranges: Mapping[str, Range]) -> Range:
     """What is known of a tensor's channels."""
-    found = ranges.get(graph.root(tensor.name).name)
+    stated = ranges.get(graph.root(tensor.name).name)
     channels = tensor.shape[-1]
-    if found is not None and len(found.low) == channels:
-        return found
+    if stated is not None and len(stated.low) == channels:
+        return stated
     low, high = tensor.dtype.range
     return Range(np.full(channels, low, np.int64), np.full(channels, high, np.int64))
 

@@ -25,29 +25,31 @@ def with_input_rows(graph: Graph) -> Graph:
             f"the model has {len(graph.inputs)} inputs",
             "one input can be asked for row by row, in step with the layers",
         )
-    given = graph.tensor(graph.inputs[0])
-    names = {given.name, *views_of(graph, given.name)}
+    model_input = graph.tensor(graph.inputs[0])
+    names = {model_input.name, *views_of(graph, model_input.name)}
     if names & set(graph.outputs):
-        raise _refused("the input is an output too", "it has to be in memory as a whole", given)
-    shape = _seen_as(graph, given, names)
+        raise _refused("the input is an output too", "it has to be in memory as a whole", model_input)
+    shape = _seen_as(graph, model_input, names)
     readers = [bound for bound in graph.bound() if names & set(bound.node.inputs)]
     if not any(_works_by_rows(bound) for bound in readers):
         listed = ", ".join(bound.node.describe() for bound in readers)
-        raise _refused("nothing that reads the input works row by row", f"it is read by {listed}", given)
+        raise _refused("nothing that reads the input works row by row", f"it is read by {listed}", model_input)
     work = GraphRewriter.of(graph)
-    rows = work.tensor(given, ":rows", shape, quantization=given.quantization)
-    node = Node(InputRows(shape), OP_TYPE, (given.name,), (rows.name,), work.next_index, given.label)
+    rows = work.tensor(model_input, ":rows", shape, quantization=model_input.quantization)
+    node = Node(InputRows(shape), OP_TYPE, (model_input.name,), (rows.name,), work.next_index, model_input.label)
 
     def now(tensor: Tensor) -> Tensor:
-        return replace(tensor, alias_of=rows.name) if tensor.alias_of == given.name else tensor
+        return replace(tensor, alias_of=rows.name) if tensor.alias_of == model_input.name else tensor
 
     def reading(other: Node) -> Node:
-        return replace(other, inputs=tuple(rows.name if name == given.name else name for name in other.inputs))
+        return replace(other, inputs=tuple(rows.name if name == model_input.name else name for name in other.inputs))
 
     tensors = (*(now(tensor) for tensor in graph.tensors), rows)
-    found = replace(graph, tensors=tensors, nodes=(node, *map(reading, graph.nodes)), streamed_inputs=(given.name,))
-    verify_graph(found)
-    return found
+    streamed = replace(
+        graph, tensors=tensors, nodes=(node, *map(reading, graph.nodes)), streamed_inputs=(model_input.name,)
+    )
+    verify_graph(streamed)
+    return streamed
 
 
 def _works_by_rows(bound: BoundNode) -> bool:

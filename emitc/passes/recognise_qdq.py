@@ -403,23 +403,23 @@ class _Sweep:
         assert isinstance(node.op, _Accumulating)
         if not w.is_constant or w.shape[-1 if isinstance(node.op, DepthwiseConv2D) else 0] != value.size:
             raise _StaysFloat("its bias does not fit its weights")
-        found, lost = fitted(value.reshape(-1).astype(np.float64), Sum.of(node.op, x, w, output))
-        if found is None and not np.isfinite(lost):
+        bias, lost = fitted(value.reshape(-1).astype(np.float64), Sum.of(node.op, x, w, output))
+        if bias is None and not np.isfinite(lost):
             raise _StaysFloat("its bias is beyond 32 bits at the accumulator's scale")
-        if found is None:
+        if bias is None:
             raise _StaysFloat(
                 f"rounded to a multiple of input scale times weight scale, its bias moves outputs by up to {lost:.2g} steps"
             )
-        if found.finer:
+        if bias.finer:
             self.left.append(
-                f"{node.describe()}: its weights have 16 bits, in units {2**found.finer} times finer than their scale, in which "
+                f"{node.describe()}: its weights have 16 bits, in units {2**bias.finer} times finer than their scale, in which "
                 f"rounding its bias would move outputs by up to {lost:.2g} steps"
             )
-        elif found.rounded:
+        elif bias.rounded:
             self.left.append(
                 f"{node.describe()}: its bias is rounded to input scale times weight scale (up to {lost:.2g} output steps)"
             )
-        return found.integers, found.finer
+        return bias.integers, bias.finer
 
     def refused(self, node: Node, why: str) -> None:
         """Notes why an operator between quantized tensors stays in float."""

@@ -29,7 +29,7 @@ def views_of(graph: Graph, name: str) -> tuple[str, ...]:
 
 def with_nodes(graph: Graph, changed: Mapping[int, Node | None], added: Iterable[Tensor] = ()) -> Graph:
     """The graph with other nodes in place of some, by index; None leaves a node out, with what is written by no node then."""
-    nodes = tuple(found for node in graph.nodes if (found := changed.get(node.index, node)) is not None)
+    nodes = tuple(replacement for node in graph.nodes if (replacement := changed.get(node.index, node)) is not None)
     written = {name for node in nodes for name in node.outputs}
     gone = {name for node in graph.nodes for name in node.outputs if name not in written}
     tensors = tuple(tensor for tensor in graph.tensors if tensor.name not in gone)

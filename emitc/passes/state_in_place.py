@@ -127,10 +127,10 @@ def _keeps_end(graph: Graph, node: Node, size_bytes: int) -> bool:
     if not isinstance(node.op, Slice):
         return False
     bound = graph.bind(node)
-    found = kernel_of(bound).lower(bound)
-    values = {param.name: param.value for param in found.params}
+    layer = kernel_of(bound).lower(bound)
+    values = {param.name: param.value for param in layer.params}
     start = bound.input(0).size_bytes - size_bytes
-    return found.template == "movement/copy_run" and values == {"x_start": start, "run_bytes": size_bytes}
+    return layer.template == "movement/copy_run" and values == {"x_start": start, "run_bytes": size_bytes}
 
 
 # ---- reads ----

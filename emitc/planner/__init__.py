@@ -71,7 +71,7 @@ def _plan(
 ) -> Plan:
     problem = problem_of(buffers, distances, alignment)
     bound = lower_bound(problem)
-    offsets, lowest = lowest_packing(problem, bound.size_bytes, bound.held, effort, target_bytes)
+    offsets, lowest = lowest_packing(problem, bound.size_bytes, bound.bytes_at, effort, target_bytes)
     return plan_at(buffers, distances, problem, bound, offsets, lowest=lowest)
 
 

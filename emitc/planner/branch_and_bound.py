@@ -57,15 +57,15 @@ def lowest_or_best(problem: Problem, offsets: list[int], bound: int, effort: flo
             return offsets, True
         limit = top - problem.grid
         core, easy = _core(problem, limit)
-        found = _Search(problem, limit, core, work).answer()
-        if found is _Open.NONE:
+        answer = _Search(problem, limit, core, work).answer()
+        if answer is _Open.NONE:
             return offsets, True
-        if isinstance(found, _Open):
+        if isinstance(answer, _Open):
             break
         # All of them at the lowest offsets that go together leave more free at the steps that are not full.
         together = _Search(problem, limit, range(len(problem.sizes)), work).answer()
         if isinstance(together, _Open):
-            added = first_fit(problem, [*core, *easy], placed=found, start=len(core), limit=limit)
+            added = first_fit(problem, [*core, *easy], placed=answer, start=len(core), limit=limit)
             assert added is not None, "what is left out finds a place"
             together = added
         offsets = together

@@ -27,23 +27,23 @@ _EXHAUSTIVE_GROUP = 6
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """`size_bytes` on the grid, the first step that sets it and the names alive there, largest first; held: as `held_bytes`."""
+    """`size_bytes` on the grid, the first step that sets it and the names alive there, largest first; bytes_at: `held_bytes`."""
 
     size_bytes: int
     step: int
     names: tuple[str, ...]
-    held: Mapping[int, int]
+    bytes_at: Mapping[int, int]
 
 
 def lower_bound(problem: Problem) -> LowerBound:
     """The bound of the module's description for `problem`; 0 bytes at step 0 when there are no buffers."""
-    held = held_bytes(problem)
-    if not held:
-        return LowerBound(0, 0, (), held)
-    size_bytes = max(held.values())
-    step = min(step for step in held if held[step] == size_bytes)
+    bytes_at = held_bytes(problem)
+    if not bytes_at:
+        return LowerBound(0, 0, (), bytes_at)
+    size_bytes = max(bytes_at.values())
+    step = min(step for step in bytes_at if bytes_at[step] == size_bytes)
     alive = sorted(_alive(problem, step), key=lambda i: (-problem.sizes[i], problem.names[i]))
-    return LowerBound(size_bytes, step, tuple(problem.names[i] for i in alive), held)
+    return LowerBound(size_bytes, step, tuple(problem.names[i] for i in alive), bytes_at)
 
 
 def held_bytes(problem: Problem) -> dict[int, int]:
@@ -52,16 +52,16 @@ def held_bytes(problem: Problem) -> dict[int, int]:
     The live set only grows there, so no other step holds more, and every buffer is alive at one of them.
     """
     steps = sorted({live.first for live in problem.lives})
-    held = dict.fromkeys(steps, 0)
+    bytes_at = dict.fromkeys(steps, 0)
     overlaps: dict[int, list[Overlap]] = {step: [] for step in steps}
     for size, live in zip(problem.sizes, problem.lives, strict=True):
         for step in steps_within(steps, live):
-            held[step] += size
+            bytes_at[step] += size
     for pair in problem.overlaps:
         left, right = problem.lives[pair.left], problem.lives[pair.right]
         for step in steps_within(steps, LiveRange(max(left.first, right.first), min(left.end, right.end))):
             overlaps[step].append(pair)
-    return {step: held[step] - bytes_saved(problem.sizes, overlaps[step]) for step in steps}
+    return {step: bytes_at[step] - bytes_saved(problem.sizes, overlaps[step]) for step in steps}
 
 
 def _alive(problem: Problem, step: int) -> list[int]:

@@ -134,15 +134,15 @@ def best_order(problem: OrderProblem, max_states: int = MAX_STATES) -> tuple[int
     Errors  ValueError, always a mistake of the caller: what `buffers_of` refuses; a pair in `precedes` whose first step
     does not come before the second.
     """
-    given = tuple(range(len(problem.steps)))
-    given_peak, waits = problem.peak(given), problem.waits()
-    if all(waits[i] >> (i - 1) & 1 for i in given[1:]):
-        return given  # a chain has one order
+    file_order = tuple(range(len(problem.steps)))
+    given_peak, waits = problem.peak(file_order), problem.waits()
+    if all(waits[i] >> (i - 1) & 1 for i in file_order[1:]):
+        return file_order  # a chain has one order
     search = _Search(problem.costs(), waits, given_peak)
-    found, complete = search.exact(max_states)
+    order, complete = search.exact(max_states)
     if not complete:
-        found = search.beam(max(1, max_states // (_BEAM_SHARE * len(given))))
-    return found if found is not None and problem.peak(found) < given_peak else given
+        order = search.beam(max(1, max_states // (_BEAM_SHARE * len(file_order))))
+    return order if order is not None and problem.peak(order) < given_peak else file_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,17 +173,17 @@ class _Costs:
     def of(self, step: int, done: int, alive: int) -> tuple[int, int]:
         """(bytes held while `step` runs after the steps `done`, bytes alive after it); `alive` bytes before it."""
         after = done | 1 << step
-        held, left = alive + self.scratch[step], alive
+        live_bytes, left = alive + self.scratch[step], alive
         for name in self.touched[step]:
             users = self.users[name]
             if not users & done and name not in self.inputs:
-                held += self.size[name]
+                live_bytes += self.size[name]
                 left += self.size[name]
             if not users & ~after and name not in self.outputs:
                 left -= self.size[name]
         if not done:
-            held += self.unread
-        return held - self._saving(step, done, after), left
+            live_bytes += self.unread
+        return live_bytes - self._saving(step, done, after), left
 
     def _saving(self, step: int, done: int, after: int) -> int:
         pairs = self.pairs[step]
@@ -287,18 +287,18 @@ class _Search:
 
     def _next(self, state: _State) -> list[_State]:
         """The states one step on that stay below the limit; only one where its step can do no harm."""
-        found = []
+        following_states = []
         self._work -= len(state.ready) ** 2
         for step in state.ready:
-            held, left = self._costs.of(step, state.done, state.alive)
-            harmless = held <= state.peak and left <= state.alive
-            if not harmless and held >= self._limit:
+            live_bytes, left = self._costs.of(step, state.done, state.alive)
+            harmless = live_bytes <= state.peak and left <= state.alive
+            if not harmless and live_bytes >= self._limit:
                 continue
             done = state.done | 1 << step
             freed = [i for i in self._followers[step] if not self._waits[i] & ~done]
             ready = (*(i for i in state.ready if i != step), *freed)
-            following = _State(done, max(state.peak, held), left, ready, state, step)
+            following = _State(done, max(state.peak, live_bytes), left, ready, state, step)
             if harmless:
                 return [following]
-            found.append(following)
-        return found
+            following_states.append(following)
+        return following_states

@@ -143,11 +143,11 @@ class _Task:
         for i in sorted(order, key=lambda i: i not in self.pinned):
             for r in (self.pinned[i],) if i in self.pinned else self.speed:
                 members, limit = [*inside[r], i], self.regions[r].size_bytes
-                found = first_fit(self.problem, members, placed=offsets[r], start=len(inside[r]), limit=limit)
-                if found is None:
-                    found = self.packed(members, limit)
-                if found is not None:
-                    inside[r], offsets[r], where[i] = members, found, r
+                packing = first_fit(self.problem, members, placed=offsets[r], start=len(inside[r]), limit=limit)
+                if packing is None:
+                    packing = self.packed(members, limit)
+                if packing is not None:
+                    inside[r], offsets[r], where[i] = members, packing, r
                     break
             else:
                 return None
@@ -203,9 +203,9 @@ def _climb(task: _Task, order: list[int], best: _Found, rng: random.Random) -> _
             break
         changed = order[:]
         changed.insert(rng.randrange(count), changed.pop(rng.randrange(count)))
-        found = task.placed(changed)
-        if found is not None and found.cost <= best.cost:
-            order, best = changed, found
+        candidate = task.placed(changed)
+        if candidate is not None and candidate.cost <= best.cost:
+            order, best = changed, candidate
     return best
 
 
@@ -217,7 +217,7 @@ def assign(given: RegionProblem, planner: Planner) -> Assignment | None:
     name what is not there; PlanError when the independent check refuses a plan, a bug of the planner.
     """
     task = _Task(given, planner)
-    tried = [(found, order) for order in _orders(task) if (found := task.placed(order)) is not None]
+    tried = [(candidate, order) for order in _orders(task) if (candidate := task.placed(order)) is not None]
     if not tried:
         return task.in_one()
     best, order = min(tried, key=lambda t: t[0].cost)

@@ -37,16 +37,16 @@ _SEED = 0
 
 
 def lowest_packing(
-    problem: Problem, bound: int, held: Mapping[int, int], effort: float = 1.0, target_bytes: int = 0
+    problem: Problem, bound: int, bytes_at: Mapping[int, int], effort: float = 1.0, target_bytes: int = 0
 ) -> tuple[list[int], bool]:
     """(offsets in bytes by buffer index, whether it is proven that no packing is lower).
 
-    `bound` bytes are what none goes below, so the search stops there; `held`: what it is at each step. `effort`: share of the
+    `bound` bytes are what none goes below, so the search stops there; `bytes_at`: what it is at each step. `effort`: share of the
     usual work. With 0 the search ends once first fit has run in every starting order. It also ends then where the result needs at
     most `target_bytes` bytes.
     """
     packings: list[tuple[list[int], list[int]]] = []
-    for order in _starting_orders(problem, held):
+    for order in _starting_orders(problem, bytes_at):
         # Where nothing comes after these orders, only one that ends below the best counts.
         limit = height(problem, packings[-1][1]) - 1 if packings and not effort else None
         offsets = first_fit(problem, order, limit=limit)
@@ -81,34 +81,34 @@ def lowest_packing(
 def _lower(problem: Problem, best: list[int], bound: int) -> list[int]:
     """Offsets at the bound if `packing_within` finds any, else the lowest it finds by halving the gap, else `best`."""
     work = _WORK_PER_BUFFER * len(problem.sizes)
-    found = packing_within(problem, bound, work)
-    if found is not None:
-        return found
+    packing = packing_within(problem, bound, work)
+    if packing is not None:
+        return packing
     low, high = bound, height(problem, best)
     for _ in range(_QUESTIONS):
         middle = round_up((low + high) // 2, problem.grid)
         if not low < middle < high:
             break
-        found = packing_within(problem, middle, work // _SHARE)
-        if found is None:
+        packing = packing_within(problem, middle, work // _SHARE)
+        if packing is None:
             low = middle
         else:
-            best, high = found, height(problem, found)
+            best, high = packing, height(problem, packing)
     return best
 
 
-def _starting_orders(problem: Problem, held: Mapping[int, int]) -> list[list[int]]:
+def _starting_orders(problem: Problem, bytes_at: Mapping[int, int]) -> list[list[int]]:
     """Orders of descending difficulty, by ten measures of it, and from the last buffer to the first, where each one finds
     what trails it in place; ties keep the order of the buffers.
 
     `peak` is the most bytes held at any step at which a buffer is alive, `away` how many steps it is from the step
     that holds most of all.
     """
-    top = min(step for step in held if held[step] == max(held.values())) if held else 0
+    top = min(step for step in bytes_at if bytes_at[step] == max(bytes_at.values())) if bytes_at else 0
     sizes, lives = problem.sizes, problem.lives
     near = [len(neighbours) for neighbours in problem.neighbours]
-    steps = sorted(held)
-    peak = [max(held[step] for step in steps_within(steps, live)) for live in lives]
+    steps = sorted(bytes_at)
+    peak = [max(bytes_at[step] for step in steps_within(steps, live)) for live in lives]
     span = [live.end - live.first for live in lives]
     away = [max(0, live.first - top, top - live.end + 1) for live in lives]
     around = [

@@ -206,23 +206,23 @@ class _Loader:
                 "exports no operator" if single is None else "exports both KERNEL and KERNELS",
                 "an operator is a KernelDef under the name KERNEL, several are a tuple KERNELS",
             )
-        found = (single,) if several is None else tuple(several) if isinstance(several, tuple | list) else (several,)
-        if not found:
+        kernels = (single,) if several is None else tuple(several) if isinstance(several, tuple | list) else (several,)
+        if not kernels:
             raise self.wrong("exports no operator", "KERNELS is empty")
-        for kernel in found:
+        for kernel in kernels:
             if not isinstance(kernel, KernelDef):
                 raise self.wrong(
                     "exports something else than operators", f"a KernelDef is expected, not {type(kernel).__name__}"
                 )
             self.check(kernel, module)
-        classes = [kernel.op for kernel in found]
+        classes = [kernel.op for kernel in kernels]
         if len(set(classes)) < len(classes):
             raise self.wrong("has two operators of one class", "each KernelDef has a class of its own")
-        names = [name for kernel in found for name in (*kernel.tflite, *kernel.onnx)]
+        names = [name for kernel in kernels for name in (*kernel.tflite, *kernel.onnx)]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise self.wrong(f"defines {twice} twice", "a name stands for one operator")
-        return found
+        return kernels
 
     def check(self, kernel: KernelDef, module: ModuleType) -> None:
         """Refuses a definition that could not be found in a model, or that stands for what exists."""
@@ -299,10 +299,10 @@ class _Loader:
 
         def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
             results = kernel.reference(bound, inputs)
-            found = [(getattr(r, "shape", None), str(getattr(r, "dtype", type(r).__name__))) for r in results]
+            stated = [(getattr(r, "shape", None), str(getattr(r, "dtype", type(r).__name__))) for r in results]
             wanted = [(t.shape, t.dtype.value) for t in bound.outputs]
-            if found != wanted:
-                raise TypeError(f"it gives {found}, but the outputs are {wanted}")
+            if stated != wanted:
+                raise TypeError(f"it gives {stated}, but the outputs are {wanted}")
             return results
 
         def lower(bound: BoundNode) -> Layer:

@@ -310,7 +310,7 @@ class Program:
     @property
     def split_constants(self) -> tuple[Constant, ...]:
         """The constants that have a file of their own, in order of first use."""
-        return tuple(each for step in self.every_step for each in step.constants if each.external)
+        return tuple(constant for step in self.every_step for constant in step.constants if constant.external)
 
     @property
     def proofs(self) -> tuple[str, ...]:
@@ -403,15 +403,15 @@ class Program:
     @property
     def traced(self) -> tuple[Traced, ...]:
         """What the layer hook reports, in order; a segment is reported as its last layer."""
-        found: list[Traced] = []
+        tensors: list[Traced] = []
         since = 0
         for position, stage in enumerate(self.schedule):
             if isinstance(stage, Move):
                 continue
             calls = [call.step for call in stage.calls] if isinstance(stage, RowSegment) else [stage]
-            found.append(Traced(calls[-1], sum(step.macs for step in calls), since, position + 1))
+            tensors.append(Traced(calls[-1], sum(step.macs for step in calls), since, position + 1))
             since = position + 1
-        return tuple(found)
+        return tuple(tensors)
 
     @property
     def macs(self) -> int:

@@ -40,8 +40,8 @@ def ops_text(content: dict[str, Any]) -> str:
 
 def types_of(operator: dict[str, Any], variants: Sequence[str]) -> str:
     """The types that one of the variants has code for; "-" for none, and for an operator that needs no code."""
-    found = [cell["dtype"] for cell in operator["matrix"] if not set(variants).isdisjoint(cell["variants"])]
-    return ("any" if len(found) >= _ALL_TYPES else " ".join(found)) or "-"
+    dtypes = [cell["dtype"] for cell in operator["matrix"] if not set(variants).isdisjoint(cell["variants"])]
+    return ("any" if len(dtypes) >= _ALL_TYPES else " ".join(dtypes)) or "-"
 
 
 def inspect_text(found: dict[str, Any]) -> str:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def _backend_lines(compiled: Compiled) -> list[str]:
-    found = compiled.partition.to_json()
+    partition = compiled.partition.to_json()
     if set(compiled.partition.backends) == {"portable"}:
         return []
-    parts = [f"{b['backend']} {number(b['nodes'])} operators, {number(b['macs'])} MAC" for b in found["backends"]]
+    parts = [f"{b['backend']} {number(b['nodes'])} operators, {number(b['macs'])} MAC" for b in partition["backends"]]
     return [f"  backends    {'; '.join(parts)} (partition.json)"]
 
 
@@ -129,8 +129,8 @@ def _kernel_lines(compiled: Compiled) -> list[str]:
 
 def _per_mac(own: Sequence[Assignment]) -> list[str]:
     """Each of emitc's own layers that multiplies and accumulates, by kernel, with what it costs."""
-    found: dict[str, list[str]] = {}
+    layers: dict[str, list[str]] = {}
     for a in own:
         if a.macs:
-            found.setdefault(a.kernel, []).append(f"op {a.index} {ratio(a.cost, a.macs)}")
-    return [f"    {kernel}: {listed(costs, 2 * _SHOWN, _MORE)}" for kernel, costs in found.items()]
+            layers.setdefault(a.kernel, []).append(f"op {a.index} {ratio(a.cost, a.macs)}")
+    return [f"    {kernel}: {listed(costs, 2 * _SHOWN, _MORE)}" for kernel, costs in layers.items()]

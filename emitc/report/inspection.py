@@ -43,19 +43,19 @@ def _tensor(tensor: SourceTensor) -> dict[str, Any]:
 
 def _place(error: EmitcError) -> tuple[int, str, str] | None:
     """Index, type and name of the operator that an error speaks of."""
-    found = _PLACE.fullmatch(error.where.op)
-    return None if found is None else (int(found["index"]), found["type"], found["name"])
+    match = _PLACE.fullmatch(error.where.op)
+    return None if match is None else (int(match["index"]), match["type"], match["name"])
 
 
 def _inside(report: NodeReport) -> list[dict[str, Any]]:
     """What stands against operators in the graphs that an operator runs, as operators of their own."""
-    found: dict[tuple[int, str, str], list[EmitcError]] = {}
+    refusals: dict[tuple[int, str, str], list[EmitcError]] = {}
     own = f'op {report.index} {report.op_type} "{report.name}"'
     for error in report.errors:
         place = _place(error)
         if place is not None and error.where.op != own:
-            found.setdefault(place, []).append(error)
-    return [_operator_row(NodeReport(*place, tuple(errors))) for place, errors in found.items()]
+            refusals.setdefault(place, []).append(error)
+    return [_operator_row(NodeReport(*place, tuple(errors))) for place, errors in refusals.items()]
 
 
 def _operator_row(report: NodeReport) -> dict[str, Any]:
@@ -184,21 +184,21 @@ def _columns() -> list[dict[str, Any]]:
 
 def _operator(source_format: str, name: str, kernel: KernelDef, dtypes: Sequence[DType]) -> dict[str, Any]:
     """One row. Packed elements are of weights alone: those of operators that take them."""
-    found = [d for d in DType if d in dtypes and not d.packed]
-    found += [d for d in DType if d.packed and kernel.packed_input >= 0 and source_format == "tflite"]
-    code: dict[str, Sequence[DType]] = {} if kernel.view else {PORTABLE: found}
+    supported = [d for d in DType if d in dtypes and not d.packed]
+    supported += [d for d in DType if d.packed and kernel.packed_input >= 0 and source_format == "tflite"]
+    code: dict[str, Sequence[DType]] = {} if kernel.view else {PORTABLE: supported}
     for variant in kernel.variants:
         code[variant.name] = (*code.get(variant.name, ()), *variant.dtypes)
     for backend in backends().values():
         for coverage in backend.covers():
             if coverage.op is kernel.op and source_format in coverage.formats:
                 code[backend.name] = coverage.dtypes
-    matrix = [{"dtype": d.value, "variants": [v for v in variants() if d in code.get(v, ())]} for d in found]
+    matrix = [{"dtype": d.value, "variants": [v for v in variants() if d in code.get(v, ())]} for d in supported]
     return {
         "op": name,
         "format": source_format,
         "summary": kernel.summary,
-        "dtypes": [d.value for d in found],
+        "dtypes": [d.value for d in supported],
         "variants": [v for v in variants() if v in code] or ["none"],
         "matrix": matrix,
     }

@@ -47,8 +47,8 @@ def run_text(compiled: Compiled, result: RunResult) -> str:
         )
     if result.layers:
         layers = [
-            (each.index, each.op, first_name(each.name), each.count, each.macs, ratio(each.count, each.macs))
-            for each in result.layers
+            (layer.index, layer.op, first_name(layer.name), layer.count, layer.macs, ratio(layer.count, layer.macs))
+            for layer in result.layers
         ]
         lines += ["", table(("op>", "type", "name", f"{result.unit}>", "MACs>", "per MAC>"), layers)]
         lines += _function_lines(result)
@@ -106,12 +106,12 @@ def _function_lines(result: RunResult) -> list[str]:
         return []
     rows = [
         (
-            each.name,
-            each.cycles,
-            f"{each.cycles / simulation.cycles:.1%}",
-            f"{each.cycles / max(1, each.instructions):.2f}",
+            function.name,
+            function.cycles,
+            f"{function.cycles / simulation.cycles:.1%}",
+            f"{function.cycles / max(1, function.instructions):.2f}",
         )
-        for each in simulation.functions
-        if each.cycles * 100 >= simulation.cycles
+        for function in simulation.functions
+        if function.cycles * 100 >= simulation.cycles
     ]
     return ["", table(("function", "cycles>", "share>", "per instruction>"), rows)]

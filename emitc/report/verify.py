@@ -79,7 +79,7 @@ def _reference_lines(proof: Proof) -> list[str]:
     if proof.reference == "mixed":
         decides = "TFLite Micro decides, or LiteRT where TFLite Micro lacks it"
         lines.append(f"  reference   each operator by itself: {decides}")
-    return lines + [f"  disputed    LiteRT differs from TFLite Micro in {shown(each)}" for each in proof.disputes]
+    return lines + [f"  disputed    LiteRT differs from TFLite Micro in {shown(dispute)}" for dispute in proof.disputes]
 
 
 def _layer_lines(proof: Proof) -> list[str]:

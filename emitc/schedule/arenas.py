@@ -46,8 +46,8 @@ class Arenas:
 
     def offsets(self) -> dict[str, int]:
         """The offset of every buffer in the plan, including the buffers that lie inside others."""
-        found = {p.name: p.offset_bytes for p in self.plan.placements}
-        return found | {p.buffer.name: found[p.inside] + p.offset_bytes for p in self.schedule.inside}
+        offsets = {p.name: p.offset_bytes for p in self.plan.placements}
+        return offsets | {p.buffer.name: offsets[p.inside] + p.offset_bytes for p in self.schedule.inside}
 
     def nodes(self) -> Iterator[LoweredNode]:
         """The layers in the order in which they run."""

@@ -81,17 +81,17 @@ def parts_in(graph: Graph, buffers: Sequence[Buffer], hosts: Hosts) -> tuple[Pin
 
 def pins_of(graph: Graph, nodes: Sequence[LoweredNode]) -> dict[str, tuple[str, int]]:
     """Buffer and offset of each buffer that a layer wants inside its scratch, or inside another tensor."""
-    found: dict[str, tuple[str, int]] = {}
+    pins: dict[str, tuple[str, int]] = {}
     for node in nodes:
         for place in node.layer.places:
-            assert place.tensor not in found, f"{place.tensor} has two places"
-            found[place.tensor] = place.inside, place.offset_bytes
+            assert place.tensor not in pins, f"{place.tensor} has two places"
+            pins[place.tensor] = place.inside, place.offset_bytes
         for pin in node.layer.pins:
             tensors = node.bound.outputs if pin.output else node.inputs
             name = graph.root(tensors[pin.position].name).name
-            assert name not in found, f"{name} is pinned twice"
-            found[name] = scratch_name(node, pin.scratch), pin.offset_bytes
-    return found
+            assert name not in pins, f"{name} is pinned twice"
+            pins[name] = scratch_name(node, pin.scratch), pin.offset_bytes
+    return pins
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +129,13 @@ def _overlaps(graph: Graph, stage: Stage) -> list[tuple[str, str, int]]:
         return []
     (node,) = stage.nodes
     roots = [graph.root(t.name).name for t in node.inputs]
-    found = []
+    overlaps = []
     for overlap in node.layer.overlaps:
         operand = graph.root(node.bound.input(overlap.input).name).name
         if in_arena(graph, operand) and roots.count(operand) == 1:
             output = graph.root(node.bound.outputs[overlap.output].name).name
-            found.append((operand, output, overlap.distance_bytes))
-    return found
+            overlaps.append((operand, output, overlap.distance_bytes))
+    return overlaps
 
 
 def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], hosts: Hosts) -> tuple[Distance, ...]:
@@ -146,12 +146,12 @@ def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], 
     """
     live = {buffer.name: buffer.live for buffer in buffers}
     kept = {graph.root(name).name for name in graph.outputs}
-    found: list[Distance] = []
+    result: list[Distance] = []
     for position, (stage, moved) in enumerate(placed(stages)):
         if stage.moved:
             count = moved.get(stage.moved, 0)
             size = graph.tensor(stage.moved).size_bytes
-            found.append(Distance(buffer_name(stage.moved, count), buffer_name(stage.moved, count + 1), above=-size))
+            result.append(Distance(buffer_name(stage.moved, count), buffer_name(stage.moved, count + 1), above=-size))
         overlaps = _overlaps(graph, stage)
         covered = {operand for operand, _, _ in overlaps}
         read = [graph.root(t.name).name for node in stage.nodes for t in node.inputs if stage.segment is None]
@@ -169,10 +169,10 @@ def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], 
                 continue
             if live[name].end == position + 1 and live[target].first == position:
                 safe[name, target] = max(above, safe.get((name, target), above))
-        found += [Distance(*pair, above=above, below=None) for pair, above in safe.items()]
+        result += [Distance(*pair, above=above, below=None) for pair, above in safe.items()]
         if stage.segment is not None:
-            found += _in_segment(graph, stage, position, moved, live, hosts)
-    return tuple(found)
+            result += _in_segment(graph, stage, position, moved, live, hosts)
+    return tuple(result)
 
 
 def _in_segment(
@@ -207,9 +207,9 @@ def _in_segment(
 def step_distances(graph: Graph, stages: Sequence[Stage]) -> dict[int, list[Distance]]:
     """By stage: every overlap that its layer declares, whether its input dies there or not; for a search of the order."""
     kept = {graph.root(name).name for name in graph.outputs}
-    found: dict[int, list[Distance]] = {}
+    result: dict[int, list[Distance]] = {}
     for position, stage in enumerate(stages):
         for operand, output, distance in _overlaps(graph, stage):
             if operand not in kept:
-                found.setdefault(position, []).append(Distance(operand, output, above=distance, below=None))
-    return found
+                result.setdefault(position, []).append(Distance(operand, output, above=distance, below=None))
+    return result

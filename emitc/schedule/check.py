@@ -134,8 +134,8 @@ class _RowReplay:
             self._slide(place, layer.row_bytes)
         target = self.starts[place] + (self.made[place] - self.first[place]) * layer.row_bytes
         scratch = zip(scratch_of(self.stage), self.stage.nodes[i].layer.scratch, strict=False)
-        held: list[tuple[object, int, int]] = [(name, self.offsets[name], s.size_bytes) for (name, _), s in scratch]
-        for owner, at, length in held:
+        needed: list[tuple[object, int, int]] = [(name, self.offsets[name], s.size_bytes) for (name, _), s in scratch]
+        for owner, at, length in needed:
             self.owners.write(owner, at, length, self.by)
         for name, length in self.copies[i]:
             self.owners.read(name, self.offsets[name], length, self.by)
@@ -145,11 +145,11 @@ class _RowReplay:
                     # The row lies where this layer's own row goes, which may be written over.
                     self.owners.read(("in place", read.source, row), target, layer.row_bytes, self.by)
                     continue
-                held.append(self._row(read.source, row))
-                self.owners.read(*held[-1], self.by)
+                needed.append(self._row(read.source, row))
+                self.owners.read(*needed[-1], self.by)
         owner = (place, self.made[place]) if place == i else ("in place", i, self.made[i])
         self.owners.write(owner, target, layer.row_bytes, self.by)
-        for owner, at, length in held:  # needed until the row is complete
+        for owner, at, length in needed:  # needed until the row is complete
             self.owners.read(owner, at, length, self.by)
         self.made[i] += 1
 

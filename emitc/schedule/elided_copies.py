@@ -29,7 +29,7 @@ def elidable_copies(graph: Graph, nodes: Sequence[LoweredNode]) -> tuple[ElidedC
     interface = {graph.root(name).name for name in (*graph.inputs, *graph.outputs)}
     library_owned = _library_owned(graph, nodes)
     taken: set[str] = set()
-    found: list[ElidedCopy] = []
+    copies: list[ElidedCopy] = []
     for node in nodes:
         inside = node.layer.inside
         if not inside or node.backend != PORTABLE:
@@ -47,8 +47,8 @@ def elidable_copies(graph: Graph, nodes: Sequence[LoweredNode]) -> tuple[ElidedC
         if not whole or any(offset % t.dtype.bytes for (_, offset), t in zip(parts, inner, strict=True)):
             continue
         taken |= set(names)
-        found.append(ElidedCopy(node.bound.node.index, host.name, parts))
-    return tuple(found)
+        copies.append(ElidedCopy(node.bound.node.index, host.name, parts))
+    return tuple(copies)
 
 
 def _library_owned(graph: Graph, nodes: Sequence[LoweredNode]) -> set[str]:
@@ -65,7 +65,7 @@ def _library_owned(graph: Graph, nodes: Sequence[LoweredNode]) -> set[str]:
 def hosts_of(copies: Sequence[ElidedCopy]) -> dict[str, tuple[str, int]]:
     """By part: the tensor at the end of the chain of hosts, and the offset in it."""
     direct = {part: (copy.host, offset) for copy in copies for part, offset in copy.parts}
-    found: dict[str, tuple[str, int]] = {}
+    hosts: dict[str, tuple[str, int]] = {}
     for part in direct:
         host, offset, seen = part, 0, set[str]()
         while host in direct and host not in seen:
@@ -73,8 +73,8 @@ def hosts_of(copies: Sequence[ElidedCopy]) -> dict[str, tuple[str, int]]:
             host, step = direct[host]
             offset += step
         if host not in direct:
-            found[part] = host, offset
-    return found
+            hosts[part] = host, offset
+    return hosts
 
 
 def place_of(hosts: Mapping[str, tuple[str, int]], name: str) -> tuple[str, int]:

@@ -134,8 +134,8 @@ class RegionSchedule:
 
     def region_of(self) -> dict[str, str]:
         """The region of every buffer by its name, those that lie inside others included."""
-        found = {p.name: part.region.name for part in self.assignment.regions for p in part.plan.placements}
-        return found | {pin.buffer.name: found[pin.inside] for pin in self.schedule.inside}
+        names = {p.name: part.region.name for part in self.assignment.regions for p in part.plan.placements}
+        return names | {pin.buffer.name: names[pin.inside] for pin in self.schedule.inside}
 
     def starts(self) -> dict[str, int]:
         """Where each region's arena starts when the arenas lie one after another."""
@@ -159,13 +159,13 @@ def traffic_of(graph: Graph, schedule: MemorySchedule) -> dict[str, int]:
 
     Inputs are written by the caller, outputs read by it. What lies inside another buffer counts for that one.
     """
-    found = {buffer.name: 0 for buffer in schedule.buffers}
+    traffic = {buffer.name: 0 for buffer in schedule.buffers}
     outer = {pin.buffer.name: pin.inside for pin in schedule.inside}
 
     def add(buffer: str, size_bytes: int) -> None:
         buffer = outer.get(buffer, buffer)
-        if buffer in found:
-            found[buffer] += size_bytes
+        if buffer in traffic:
+            traffic[buffer] += size_bytes
 
     for name in (*graph.written_inputs, *graph.outputs):
         add(graph.root(name).name, graph.tensor(name).size_bytes)
@@ -176,7 +176,7 @@ def traffic_of(graph: Graph, schedule: MemorySchedule) -> dict[str, int]:
             add(buffer_name(stage.moved, count + 1), size)
         for number, node in enumerate(stage.nodes):
             _add_node(graph, schedule, stage, number, node, moved, add)
-    return found
+    return traffic
 
 
 def _add_node(
@@ -362,7 +362,7 @@ def _pins(graph: Graph, choice: MemorySchedule, wanted: Regions) -> dict[str, st
     for buffer, slot in slots.named.items():
         if buffer in names:
             called[slot.name] = [buffer]
-    found: dict[str, str] = {}
+    pins: dict[str, str] = {}
     if wanted.stage_weights:
         _require_region(wanted.stage_weights, wanted, f"--stage-weights {wanted.stage_weights}")
     for what, name in wanted.places:
@@ -382,11 +382,11 @@ def _pins(graph: Graph, choice: MemorySchedule, wanted: Regions) -> dict[str, st
         region = known[name.lower()]
         for buffer in called[what]:
             buffer = outer.get(buffer, buffer)
-            if found.setdefault(buffer, region.name) != region.name:
+            if pins.setdefault(buffer, region.name) != region.name:
                 raise EmitcError(
                     f"{shown(what)} is to lie in two regions",
                     Where(option=option),
-                    f"another --place puts its bytes into {found[buffer]}",
+                    f"another --place puts its bytes into {pins[buffer]}",
                     "keep one of the two",
                 )
-    return found
+    return pins

@@ -45,8 +45,8 @@ def simulated(
     None where no layer has the rows that it needs though the output is not complete, or where a layer that makes its row in
     the place of another one's is not followed by that one.
     """
-    found = turns(layers, frozenset(on_demand))
-    if found is None:
+    order = turns(layers, frozenset(on_demand))
+    if order is None:
         return None
     count = len(layers)
     made, capacities = [0] * count, [0] * count
@@ -55,7 +55,7 @@ def simulated(
     total = max((read.rows for _, read in outer), default=0)
     distance = -total * in_row_bytes
     expected = -1
-    for i in found:
+    for i in order:
         if expected not in (-1, i):
             return None
         place = in_place_of[i]
@@ -76,15 +76,15 @@ def simulated(
 
 def _in_place(nodes: Sequence[LoweredNode], layers: Sequence[RowLayer]) -> tuple[tuple[int, int], ...]:
     """Pairs of layers of which the second alone reads the first, row by row, and may work in place."""
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     for i, layer in enumerate(layers):
         for overlap in nodes[i].layer.overlaps:
             read = layer.reads[nodes[i].layer.operands.index(overlap.input)]
             users = [r for other in layers for r in other.reads if r.source == read.source]
             same = (read.stride, read.pad, read.extent) == (1, 0, 1) and overlap.order == _same_elements(nodes[i])
             if read.source != OUTSIDE and len(users) == 1 and same and layers[read.source].row_bytes == layer.row_bytes:
-                found.append((read.source, i))
-    return tuple(found)
+                pairs.append((read.source, i))
+    return tuple(pairs)
 
 
 @lru_cache(maxsize=_RUNS)
@@ -103,9 +103,9 @@ def _laid_out(
         if in_place_of[reader] != reader or source in (in_place_of[k] for k in range(source)):
             continue
         tried = [reader if i == source else place for i, place in enumerate(in_place_of)]
-        found = simulated(layers, tried, in_row_bytes)
-        if found is not None:
-            in_place_of, best = tried, found
+        simulation = simulated(layers, tried, in_row_bytes)
+        if simulation is not None:
+            in_place_of, best = tried, simulation
     return tuple(in_place_of), *_on_demand(layers, in_place_of, in_row_bytes, best)
 
 
@@ -274,16 +274,16 @@ class _Segments:
 
         None where a tensor from inside is needed outside, or the rows do not go together.
         """
-        given = self._in_order(run, self._nodes[first:end], first)
-        late = () if given is None else _late(given.layers)
-        if given is None or late == tuple(range(end - first)):
-            return given
+        segment = self._in_order(run, self._nodes[first:end], first)
+        late = () if segment is None else _late(segment.layers)
+        if segment is None or late == tuple(range(end - first)):
+            return segment
         other = _Run()
         if not all(other.add(self._own[first + i]) for i in late):
-            return given
+            return segment
         moved = self._in_order(other, [self._nodes[first + i] for i in late], first)
-        if moved is None or sum(moved.line_bytes) >= sum(given.line_bytes):
-            return given
+        if moved is None or sum(moved.line_bytes) >= sum(segment.line_bytes):
+            return segment
         return replace(moved, order=late)
 
     def _in_order(self, run: _Run, nodes: Sequence[LoweredNode], first: int) -> Segment | None:

@@ -196,9 +196,9 @@ def _little(arenas: Arenas) -> bool:
 
 def _less(arenas: Arenas, limit: int) -> dict[int, int]:
     """Limits for the layers that run while the arena exceeds `limit`: their scratch, less the excess bytes."""
-    found: dict[int, int] = {}
+    chosen: dict[int, int] = {}
     for end, nodes in _stages(arenas):
         sizes = {node.bound.node.index: _scratch(node) for node in nodes}
         allowed = max(0, max(sizes.values()) - max(0, end - limit))
-        found |= {index: allowed for index, size in sizes.items() if size > allowed}
-    return found
+        chosen |= {index: allowed for index, size in sizes.items() if size > allowed}
+    return chosen

@@ -126,8 +126,8 @@ class _ScheduleSearch:
 
     def buffers(self, stages: Sequence[Stage]) -> tuple[tuple[Buffer, ...], tuple[PinnedBuffer, ...]]:
         """The buffers to plan, and the buffers that lie inside them."""
-        found = arena_buffers(self.graph, stages, self.alignment, self.hosts)
-        outer, inner = pinned(found, pins_of(self.graph, self.nodes))
+        buffers = arena_buffers(self.graph, stages, self.alignment, self.hosts)
+        outer, inner = pinned(buffers, pins_of(self.graph, self.nodes))
         return outer, (*inner, *parts_in(self.graph, outer, self.hosts))
 
     def pairs(self, stages: Sequence[Stage], buffers: Sequence[Buffer]) -> tuple[Distance, ...]:
@@ -138,10 +138,10 @@ class _ScheduleSearch:
         """The schedule with its plan. effort: 0 for no search where first fit misses the bound."""
         buffers, inside = self.buffers(stages)
         pairs = self.pairs(stages, buffers)
-        found = plan(buffers, pairs, alignment=self.alignment, effort=effort, target_bytes=self.target_bytes)
+        result = plan(buffers, pairs, alignment=self.alignment, effort=effort, target_bytes=self.target_bytes)
         gone = {copy.node for copy in self.elided}
         vanished = tuple(node for node in self.every if node.bound.node.index in gone)
-        return MemorySchedule(stages, found, inside, buffers, pairs, vanished, self.hosts)
+        return MemorySchedule(stages, result, inside, buffers, pairs, vanished, self.hosts)
 
     def movable(self, stages: Sequence[Stage]) -> list[tuple[int, str]]:
         """Tensors that trail one tensor and are trailed by the next, with the stage before which they could be moved."""
@@ -153,8 +153,8 @@ class _ScheduleSearch:
         kept |= {host for host, _ in self.hosts.values()}
         # Only bytes: the words in which they are moved may alias no other type.
         bytes_alone = {tensor.name for tensor in self.graph.tensors if tensor.dtype.bytes == 1}
-        found = [pair.buffer for pair in pairs if pair.buffer in trailing and pair.buffer not in kept]
-        return [(ends[name] - 1, name) for name in found if name in bytes_alone]
+        names = [pair.buffer for pair in pairs if pair.buffer in trailing and pair.buffer not in kept]
+        return [(ends[name] - 1, name) for name in names if name in bytes_alone]
 
     def moving(self, base: MemorySchedule, upper_bytes: int | None = None) -> MemorySchedule:
         """The schedule with the fewest moves that make the arena smallest; the schedule itself where no move helps.
@@ -197,13 +197,13 @@ class _ScheduleSearch:
         """
         stages = one_by_one(self.nodes)
         buffers, _ = self.buffers(stages)
-        held = held_bytes(buffers, self.pairs(stages, buffers), self.alignment)
-        found = [Choice(i, i + 1, held.get(i, 0), None) for i in range(len(self.nodes))]
+        bytes_at = held_bytes(buffers, self.pairs(stages, buffers), self.alignment)
+        choices = [Choice(i, i + 1, bytes_at.get(i, 0), None) for i in range(len(self.nodes))]
         shared = {name for part, (host, _) in self.hosts.items() for name in (part, host)}
         if target_bytes is None:
             segments = segments_of(self.graph, self.nodes, shared=shared)
         else:
-            full = {choice.first for choice in found if choice.held_bytes > target_bytes}
+            full = {choice.first for choice in choices if choice.held_bytes > target_bytes}
             segments = segments_of(self.graph, self.nodes, full, STREAMED_LENGTH, shared)
         sole = sole_users({n.bound.node.index: n.layer.kernel_name + n.layer.spec.suffix for n in self.nodes})
         names = {"", *(buffer.name for buffer in buffers)}
@@ -211,8 +211,8 @@ class _ScheduleSearch:
             if {segment.source, segment.target} <= names:
                 overhead = segment_overhead(segment.members(self.nodes), segment, self.costs, sole)
                 total = self.bytes_of(segment, buffers)
-                found.append(Choice(segment.first, segment.end, total, segment, overhead))
-        return sorted(found, key=lambda choice: (choice.first, choice.end, choice.held_bytes))
+                choices.append(Choice(segment.first, segment.end, total, segment, overhead))
+        return sorted(choices, key=lambda choice: (choice.first, choice.end, choice.held_bytes))
 
     def bytes_of(self, segment: Segment, buffers: Sequence[Buffer]) -> int:
         """The bytes that a segment needs with what else is alive. buffers: of the layers one by one."""

@@ -69,11 +69,11 @@ class RowLayer:
 
 def readers_of(layers: Sequence[RowLayer]) -> Mapping[int, list[tuple[int, RowRead]]]:
     """By the position of a layer, or OUTSIDE: the positions of the layers that read its rows, and how."""
-    found: dict[int, list[tuple[int, RowRead]]] = defaultdict(list)
+    readers: dict[int, list[tuple[int, RowRead]]] = defaultdict(list)
     for position, layer in enumerate(layers):
         for read in layer.reads:
-            found[read.source].append((position, read))
-    return found
+            readers[read.source].append((position, read))
+    return readers
 
 
 @lru_cache(maxsize=_CACHED)
@@ -83,7 +83,7 @@ def turns(layers: tuple[RowLayer, ...], on_demand: frozenset[int]) -> tuple[int,
     on_demand: as `Segment` has them. None where no layer has the rows that it needs though the output is not complete.
     """
     made, readers = [0] * len(layers), readers_of(layers)
-    found: list[int] = []
+    order: list[int] = []
     while made[-1] < layers[-1].rows:
         for i in range(len(layers) - 1, -1, -1):
             if (
@@ -95,8 +95,8 @@ def turns(layers: tuple[RowLayer, ...], on_demand: frozenset[int]) -> tuple[int,
         else:
             return None
         made[i] += 1
-        found.append(i)
-    return tuple(found)
+        order.append(i)
+    return tuple(order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +227,8 @@ def lines_name(node: LoweredNode) -> str:
 
 def constant_bytes(nodes: Sequence[LoweredNode]) -> int:
     """Bytes of the layers' tables, each distinct one once."""
-    found = {(t.alignment, t.c_type, t.values): t.size_bytes for node in nodes for t in node.layer.tables}
-    return sum(found.values())
+    sizes = {(t.alignment, t.c_type, t.values): t.size_bytes for node in nodes for t in node.layer.tables}
+    return sum(sizes.values())
 
 
 def in_arena(graph: Graph, name: str) -> bool:

@@ -42,17 +42,17 @@ def loads_bytes(node: LoweredNode) -> int:
 
 def weights_of(node: LoweredNode) -> Table | None:
     """The array of weights that the layer function takes from its caller, if it has one."""
-    return next((each for each in node.layer.tables if each.role == ROLE and each.pixels_per_load), None)
+    return next((table for table in node.layer.tables if table.role == ROLE and table.pixels_per_load), None)
 
 
 def candidates(schedule: MemorySchedule) -> tuple[Candidate, ...]:
     """Every layer whose weights could be copied, in order of execution."""
-    found = []
+    result = []
     for position, stage in enumerate(schedule.stages):
         for node in stage.nodes:
             if table := weights_of(node):
-                found.append(Candidate(position, node, table.size_bytes, loads_bytes(node)))
-    return tuple(found)
+                result.append(Candidate(position, node, table.size_bytes, loads_bytes(node)))
+    return tuple(result)
 
 
 def with_copies(schedule: MemorySchedule, chosen: Sequence[Candidate]) -> MemorySchedule:

@@ -126,10 +126,10 @@ def validate_steps(
     for inputs in cases:
         try:
             with watched(captured):
-                found = main.run(inputs, source_format)
+                values = main.run(inputs, source_format)
             runs += 1
             if execute is not None and runs <= PROGRAM_RUNS:
-                execute(found[-1])
+                execute(values[-1])
         except Faulty as fault:
             runs += 1
             first.note(fault.wrong, order)

@@ -178,13 +178,13 @@ class ProgramRun:
         """A layer's outputs. What touches state is executed in the program's order, everything else is known."""
         if not _touches_state(self.graph, bound):
             return tuple(self.run.value(tensor.name) for tensor in bound.outputs)
-        found = self.run.execute(bound)
-        for tensor, value in zip(bound.outputs, found, strict=True):
+        results = self.run.execute(bound)
+        for tensor, value in zip(bound.outputs, results, strict=True):
             known = self.executed.values.get(tensor.name)
             if known is not None and not tensor.is_state and (count := differing(value, known)):
                 self.fault(ORDER, bound, tensor, count, "the state variables are touched in another order")
             self.run.keep(tensor, value)
-        return found
+        return results
 
     def working(self, bound: BoundNode, address: Address, size: int, others: list[tuple[Operand, Place]]) -> None:
         """Working memory: nothing that the layer reads or writes lies there."""
@@ -295,8 +295,10 @@ def _scrambled(executed: Executed, ran: set[int]) -> Executed:
         made: Array = data.view(tensor.dtype.value).reshape(tensor.shape)
         return made
 
-    given = {n: executed.before[n] if graph.tensor(n).is_state else random(graph.tensor(n)) for n in graph.inputs}
-    run = Execution(graph, given, dict(executed.before))
+    random_values = {
+        n: executed.before[n] if graph.tensor(n).is_state else random(graph.tensor(n)) for n in graph.inputs
+    }
+    run = Execution(graph, random_values, dict(executed.before))
     for bound in graph.bound():
         known = bound.node.index in ran and bound.node.index not in touching
         streamed = known and any(t is not None and t.name in graph.streamed_inputs for t in bound.inputs)
@@ -312,5 +314,5 @@ def _touches_state(graph: Graph, bound: BoundNode) -> bool:
 
 def _inputs(executed: Executed) -> dict[str, Array]:
     """The inputs of a run."""
-    found = {name: executed.values.get(name, executed.before.get(name)) for name in executed.graph.inputs}
-    return {name: value for name, value in found.items() if value is not None}
+    inputs = {name: executed.values.get(name, executed.before.get(name)) for name in executed.graph.inputs}
+    return {name: value for name, value in inputs.items() if value is not None}

@@ -179,11 +179,11 @@ class Rows:
                 value = _replaced(value, use.tensor.rows, read)
             operands.append(value)
         with np.errstate(all="ignore"):
-            found = np.ascontiguousarray(kernel_of(bound).reference(bound, operands)[0]).tobytes()
+            computed = np.ascontiguousarray(kernel_of(bound).reference(bound, operands)[0]).tobytes()
         expected = self.run.real.values[bound.output.name].tobytes()
         size = len(expected) // call.makes.rows
         for row in rows:
-            if found[row * size : (row + 1) * size] != expected[row * size : (row + 1) * size]:
+            if computed[row * size : (row + 1) * size] != expected[row * size : (row + 1) * size]:
                 self.fault(call.step.index, call.makes, -1, f"row {row} depends on rows that the layer is not given")
 
 

@@ -89,11 +89,11 @@ class Execution:
         operands = [None if t is None else self.value(t.name) for t in bound.inputs]
         with np.errstate(all="ignore"):
             results = kernel_of(bound).reference(bound, operands)
-        found = []
+        written = []
         for tensor, result in zip(bound.outputs, results, strict=True):
             assert result.shape == tensor.shape and result.dtype.name == tensor.dtype.value, tensor.describe()
-            found.append(np.ascontiguousarray(result).reshape(tensor.shape))
-        return tuple(found)
+            written.append(np.ascontiguousarray(result).reshape(tensor.shape))
+        return tuple(written)
 
     def keep(self, tensor: Tensor, value: Array) -> None:
         """Gives a tensor, or a state variable, its value."""
@@ -148,13 +148,13 @@ class Comparison:
                 value = _kept_channels(old.values[tensor.name], tensor, old.graph.tensor(tensor.name))
                 if value is not None:
                     self.known[tensor.name] = value
-        given = {name: self.known[name] for name in graph.inputs if name in self.known}
-        given |= {name: old.before[name] for name in graph.inputs if graph.tensor(name).is_state}
-        if missing := [name for name in graph.inputs if name not in given]:
+        input_values = {name: self.known[name] for name in graph.inputs if name in self.known}
+        input_values |= {name: old.before[name] for name in graph.inputs if graph.tensor(name).is_state}
+        if missing := [name for name in graph.inputs if name not in input_values]:
             self.fault((), graph.tensor(missing[0]), -1, "it is an input that the graph did not have before")
         self.deviates = False
-        self._given, self._state, self._start = given, state, dict(state)
-        self.run = Execution(graph, given, state)
+        self._given, self._state, self._start = input_values, state, dict(state)
+        self.run = Execution(graph, input_values, state)
 
     def fault(self, nodes: Sequence[BoundNode], tensor: Tensor, count: int, why: str) -> None:
         """Raises Faulty."""
@@ -294,19 +294,19 @@ class Comparison:
 
     def _cone(self, bound: BoundNode) -> tuple[BoundNode, ...]:
         """An operator, with those before it that make its operands from tensors that are compared."""
-        found: list[BoundNode] = []
+        nodes: list[BoundNode] = []
         wanted = [bound]
         while wanted:
             each = wanted.pop()
-            if any(each.node is other.node for other in found):
+            if any(each.node is other.node for other in nodes):
                 continue
-            found.append(each)
+            nodes.append(each)
             for tensor in each.inputs:
                 producer = None if tensor is None else self.graph.producer(self.graph.root(tensor.name).name)
                 if tensor is not None and producer is not None and tensor.name not in self.known:
                     wanted.append(self.graph.bind(producer))
         order = {id(node): place for place, node in enumerate(self.graph.nodes)}
-        return tuple(sorted(found, key=lambda each: order[id(each.node)]))
+        return tuple(sorted(nodes, key=lambda each: order[id(each.node)]))
 
 
 def _same_value(tensor: Tensor, old: Tensor | None) -> bool:

@@ -195,10 +195,10 @@ def _declarations(interface: Interface) -> str:
     c_types = {"float32": "float", "float64": "double", "bool": "uint8_t"}
     name = interface.name
     arenas = "".join(f"unsigned char *{arena_variable(region)}; " for region, _ in interface.arenas)
-    given = "".join(f"void *{region.lower()}; size_t {region.lower()}_bytes; " for region, _ in interface.regions)
+    regions = "".join(f"void *{region.lower()}; size_t {region.lower()}_bytes; " for region, _ in interface.regions)
     taken = f"const {name}_arenas_t *arenas" if interface.regions else "void *arena, size_t arena_bytes"
     lines = [
-        *([f"typedef struct {{ {given}}} {name}_arenas_t;"] if interface.regions else []),
+        *([f"typedef struct {{ {regions}}} {name}_arenas_t;"] if interface.regions else []),
         f"typedef struct {{ {arenas}void *state; {_READER if interface.reads_rows else ''}uint32_t ready; }} {name}_t;",
         f"int {name}_init({name}_t *self, {taken}, void *state, size_t state_bytes);",
         f"int {name}_run({name}_t *self);",

@@ -50,10 +50,10 @@ def _largest_sums(bound: BoundNode, magnitudes: NDArray[np.int64]) -> tuple[NDAr
     by_group = magnitudes.reshape(op.groups, each_in, *magnitudes.shape[1:])
     rows = np.arange(magnitudes.shape[1]) * op.window.dilation_h % op.window.stride_h
     columns = np.arange(magnitudes.shape[2]) * op.window.dilation_w % op.window.stride_w
-    found, most = np.zeros(op.groups * magnitudes.shape[3], np.int64), 0
+    largest, most = np.zeros(op.groups * magnitudes.shape[3], np.int64), 0
     for row in np.unique(rows):
         for column in np.unique(columns):
             taps = by_group[:, :, rows == row][:, :, :, columns == column]
-            found = np.maximum(found, taps.sum(axis=(1, 2, 3)).reshape(-1))
+            largest = np.maximum(largest, taps.sum(axis=(1, 2, 3)).reshape(-1))
             most = max(most, each_in * taps.shape[2] * taps.shape[3])
-    return found, most
+    return largest, most

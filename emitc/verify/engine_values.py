@@ -38,28 +38,28 @@ def _moves(bound: BoundNode) -> bool:
 
 def completed(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
     """The engine's values, and those of the tensors before and after them that have the same elements."""
-    found = dict(values)
+    complete = dict(values)
     for tensor in graph.tensors:
-        if tensor.alias_of and tensor.name in found:
+        if tensor.alias_of and tensor.name in complete:
             owner = graph.tensor(tensor.alias_of)
             if owner.elements == tensor.elements and owner.dtype is tensor.dtype:
-                found.setdefault(owner.name, found[tensor.name].reshape(owner.shape))
+                complete.setdefault(owner.name, complete[tensor.name].reshape(owner.shape))
     for bound in reversed(list(graph.bound())):
         op = bound.node.op
-        if isinstance(op, Transpose) and bound.output.name in found and not bound.input(0).is_constant:
+        if isinstance(op, Transpose) and bound.output.name in complete and not bound.input(0).is_constant:
             back = np.argsort(op.permutation)
-            found.setdefault(bound.input(0).name, np.ascontiguousarray(found[bound.output.name].transpose(back)))
+            complete.setdefault(bound.input(0).name, np.ascontiguousarray(complete[bound.output.name].transpose(back)))
     for bound in graph.bound():
-        given = None
+        constant = None
         # What codes stand for follows from them in every bit, also where they have been moved in the place of the reals.
         follows = _moves(bound) or isinstance(bound.node.op, Dequantize)
-        if any(t.name not in found for t in bound.outputs) and follows:
-            given = known_value(graph, found, bound.input(0).name)
-        if given is not None:
-            operands = [given, *(None if t is None else t.array() for t in bound.inputs[1:])]
+        if any(t.name not in complete for t in bound.outputs) and follows:
+            constant = known_value(graph, complete, bound.input(0).name)
+        if constant is not None:
+            operands = [constant, *(None if t is None else t.array() for t in bound.inputs[1:])]
             for tensor, result in zip(bound.outputs, kernel_of(bound).reference(bound, operands), strict=True):
-                found.setdefault(tensor.name, result)
-    return found
+                complete.setdefault(tensor.name, result)
+    return complete
 
 
 def shown(

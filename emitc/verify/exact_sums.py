@@ -58,17 +58,17 @@ def steps_of_sums(bound: BoundNode, operands: Sequence[Array | None]) -> tuple[F
 
 
 def _centred(tensor: Tensor, value: Array | None) -> Float64 | None:
-    given = tensor.array() if value is None and tensor.is_constant else value
-    if given is None or tensor.quantization is None:
+    array = tensor.array() if value is None and tensor.is_constant else value
+    if array is None or tensor.quantization is None:
         return None
     q = tensor.quantization
-    return np.asarray(given.astype(np.float64).reshape(tensor.shape) - _along(q, q.zero_points, len(tensor.shape)))
+    return np.asarray(array.astype(np.float64).reshape(tensor.shape) - _along(q, q.zero_points, len(tensor.shape)))
 
 
 def _along(q: Quantization, values: Sequence[float], rank: int) -> Float64:
     """Values of each channel in a shape that broadcasts against a tensor of that rank."""
-    found = np.array(values, np.float64)
-    return found if q.per_tensor else found.reshape(tuple(-1 if i == q.axis else 1 for i in range(rank)))
+    vector = np.array(values, np.float64)
+    return vector if q.per_tensor else vector.reshape(tuple(-1 if i == q.axis else 1 for i in range(rank)))
 
 
 def _full(bound: BoundNode, weights: Float64) -> Float64:
@@ -80,8 +80,8 @@ def _full(bound: BoundNode, weights: Float64) -> Float64:
 def _bias(bias: Tensor | None, operands: Sequence[Array | None], units: Float64) -> Float64:
     if bias is None:
         return np.zeros(1)
-    given = bias.array() if bias.is_constant else operands[BIAS]
-    return np.zeros(1) if given is None else np.asarray(given.astype(np.float64) * units)
+    array = bias.array() if bias.is_constant else operands[BIAS]
+    return np.zeros(1) if array is None else np.asarray(array.astype(np.float64) * units)
 
 
 def _summed(bound: BoundNode, x: Float64, w: Float64) -> tuple[Float64, int]:

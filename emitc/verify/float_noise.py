@@ -70,15 +70,15 @@ def noise(bound: BoundNode, operands: Sequence[Array | None], *, own: bool = Fal
         if isinstance(op, _NORMALIZATIONS):
             return _of_normalization(bound, operands, own)
         if isinstance(op, BatchNormalization):
-            found: Float64 | None = _of_batches(bound, operands)
+            bound_on_noise: Float64 | None = _of_batches(bound, operands)
         elif isinstance(op, Softmax):
-            found = _of_softmax(bound, operands)
+            bound_on_noise = _of_softmax(bound, operands)
         elif isinstance(op, Reduction):
-            found = _of_reduction(bound, operands)
+            bound_on_noise = _of_reduction(bound, operands)
         else:
             terms = _terms(bound)
-            found = None if terms is None else 2 * gamma(terms + _ROUNDINGS) * _magnitudes(bound, operands)
-    shaped = None if found is None else np.asarray(found, np.float64).reshape(bound.output.shape)
+            bound_on_noise = None if terms is None else 2 * gamma(terms + _ROUNDINGS) * _magnitudes(bound, operands)
+    shaped = None if bound_on_noise is None else np.asarray(bound_on_noise, np.float64).reshape(bound.output.shape)
     return [shaped, *[None] * (len(bound.outputs) - 1)]
 
 
@@ -113,8 +113,8 @@ def _magnitudes(bound: BoundNode, operands: Sequence[Array | None]) -> Float64:
         for tensor in bound.inputs
     )
     node = BoundNode(replace(bound.node, op=op), inputs, bound.outputs)
-    given = [None if value is None else np.abs(value) for value in operands]
-    return np.asarray(kernel_of(node).reference(node, given)[0], np.float64)
+    magnitudes = [None if value is None else np.abs(value) for value in operands]
+    return np.asarray(kernel_of(node).reference(node, magnitudes)[0], np.float64)
 
 
 def _of_reduction(bound: BoundNode, operands: Sequence[Array | None]) -> Float64 | None:
@@ -207,10 +207,10 @@ def _of_normalization(bound: BoundNode, operands: Sequence[Array | None], own: b
     ratio = (x * x).mean(axis=axes, keepdims=True) * inverse * inverse
     of_root = 1.0 + (np.sqrt(ratio) if own else 1.5 * ratio)
     total = (np.abs(x) + magnitude + np.abs(x - mean) * of_root) * inverse * np.abs(scale) + np.abs(bias)
-    found = [share * total, share * magnitude, share * inverse * of_root]
+    terms = [share * total, share * magnitude, share * inverse * of_root]
     op = bound.node.op
     present = op.outputs if isinstance(op, LayerNormalization) else (0,)
     return [
-        np.asarray(found[position].reshape(tensor.shape))
+        np.asarray(terms[position].reshape(tensor.shape))
         for position, tensor in zip(present, bound.outputs, strict=True)
     ]

@@ -106,7 +106,7 @@ def golden_run(
     if reference == "auto" and has_int8_memory(compiled.graph):
         return _without_litert(compiled, cases, keywords, stale)
     try:
-        found = _engine_run(compiled, cases, reference if stale is None else "litert", reference, keywords)
+        run = _engine_run(compiled, cases, reference if stale is None else "litert", reference, keywords)
     except EngineRefused as error:
         if stale is not None:
             why = f"tflm: {stale.why}; litert: {error.why}"
@@ -115,14 +115,14 @@ def golden_run(
             raise error
         if compiled.plugin_ops:
             return _numpy_run(compiled, cases, resets, (*compiled.plugin_ops, " ".join(error.why.split())))
-        found = _with_tensors(compiled, run_otherwise(compiled, cases, keywords, error))
-    if unset := unset_detections(compiled, found.tensors):
+        run = _with_tensors(compiled, run_otherwise(compiled, cases, keywords, error))
+    if unset := unset_detections(compiled, run.tensors):
         if reference != "auto":
-            what = f"{found.engine} cannot be the reference of this model"
+            what = f"{run.engine} cannot be the reference of this model"
             hint = "verify with --reference numpy, where those rows are zeros, or with inputs that have more detections"
             raise EngineRefused(what, Where(option=f"--reference {reference}"), unset, hint)
         return _numpy_run(compiled, cases, resets, (unset,))
-    return found
+    return run
 
 
 def _engine_run(
@@ -189,15 +189,15 @@ def layer_values(
         compiled.write(workdir / "package")
         library = build_shared(workdir / "package", workdir, trace=True, support=compiled.support("host"))
         proof = LayerProof(HostModel(library, interface_of(compiled), compiled.host_hooks()), compiled)
-        found = []
+        values = []
         for number, inputs in enumerate(samples):
             if number in resets:
                 proof.model.reset()
             proof.model.write_inputs(inputs)
             proof.start()
             proof.model.invoke()
-            found.append(proof.values(compiled.partition.graph, inputs))
-    return found
+            values.append(proof.values(compiled.partition.graph, inputs))
+    return values
 
 
 def play_back(compiled: Compiled, package: Path, samples: Sequence[Sample], resets: Sequence[int] = ()) -> None:

@@ -73,23 +73,23 @@ def filled_bytes(compiled: Compiled) -> tuple[int, ...]:
         for operand in step.scratch
     }
 
-    found = []
+    pieces = []
     for region, plan in program.arenas:
         ends = {slot.name: slot.offset_bytes + slot.size_bytes for slot in program.slots if slot.region == region}
         sure = (end for name, end in ends.items() if name not in in_libraries)
         all_bytes, sure_bytes = (_rounded_up(max(each, default=0), alignment) for each in (ends.values(), sure))
-        found.append(sure_bytes if sure_bytes < all_bytes == plan.arena_bytes else plan.arena_bytes)
-    return tuple(found)
+        pieces.append(sure_bytes if sure_bytes < all_bytes == plan.arena_bytes else plan.arena_bytes)
+    return tuple(pieces)
 
 
 def _stages_of(program: Program) -> dict[int, range]:
     """By a layer's index: the stages of the memory plan since the layer before; all layers of a segment have the same."""
-    found: dict[int, range] = {}
+    stages: dict[int, range] = {}
     for traced in program.traced:
         stage = program.schedule[traced.end - 1]
         steps = [call.step for call in stage.calls] if isinstance(stage, RowSegment) else [traced.step]
-        found |= {step.index: range(traced.first, traced.end) for step in steps}
-    return found
+        stages |= {step.index: range(traced.first, traced.end) for step in steps}
+    return stages
 
 
 def _completed(graph: Graph, tensor: Tensor, data: bytes, found: Mapping[str, Array]) -> Array:
@@ -157,21 +157,21 @@ class LayerProof:
 
     def values(self, graph: Graph, inputs: Sample) -> Mapping[str, Array]:
         """The C's own value of every tensor in the last run, by name; of state what a layer has read."""
-        found = dict(zip(graph.inputs, inputs, strict=True))
+        values = dict(zip(graph.inputs, inputs, strict=True))
         held = {s.tensor: self._state[s.offset_bytes : s.offset_bytes + s.size_bytes] for s in self._states}
         for index, step in self.steps.items():
             for operand in step.inputs:
                 if graph.root(operand.tensor).is_state:
                     tensor = graph.tensor(operand.tensor)
                     value = np.frombuffer(held[graph.root(tensor.name).name], tensor.dtype.value)
-                    found[tensor.name] = value.reshape(tensor.shape)
+                    values[tensor.name] = value.reshape(tensor.shape)
             for output, data in zip(step.outputs, self.written.get(index, []), strict=True):
                 tensor = graph.tensor(output.tensor)
                 if tensor.is_state:  # it has had another value before
                     held[tensor.name] = data
                     continue
-                found[tensor.name] = _completed(graph, tensor, data, found)
-        return found
+                values[tensor.name] = _completed(graph, tensor, data, values)
+        return values
 
     def first_divergence(self, expected: Mapping[str, Array]) -> tuple[int, Divergence | None]:
         """Layers compared, and the first that differs from the engine's values of emitc's tensors."""

@@ -102,9 +102,9 @@ class VelaNetwork:
                 self._invoke(operator, arena)
             else:
                 graph = self._cpu[operator.index]
-                found = run_reference(graph, [arena.value(model.tensors[i]) for i in _computed(operator)])
+                outputs = run_reference(graph, [arena.value(model.tensors[i]) for i in _computed(operator)])
                 for tensor, name in zip(operator.outputs, graph.outputs, strict=True):
-                    arena.put(tensor, found[name])
+                    arena.put(tensor, outputs[name])
         return [arena.value(model.tensors[i]) for i in model.outputs]
 
     def _invoke(self, operator: NpuOperator, arena: _Arena) -> None:
@@ -181,8 +181,8 @@ def _alone(model: SourceModel, node: SourceNode) -> SourceModel:
 def _interface(model: SourceModel) -> Graph:
     """A graph of the model's inputs alone, to draw samples for."""
     tensors = [model.tensors[i] for i in model.inputs]
-    found = tuple(Tensor(f"#{t.index}", DType(t.dtype), t.shape, t.quantization) for t in tensors)
-    return Graph("inputs", found, (), tuple(t.name for t in found), ())
+    ports = tuple(Tensor(f"#{t.index}", DType(t.dtype), t.shape, t.quantization) for t in tensors)
+    return Graph("inputs", ports, (), tuple(t.name for t in ports), ())
 
 
 def check_vela_file(
@@ -252,10 +252,10 @@ def _read(path: Path) -> bytes:
 def _require_same(vela: SourceModel, original: SourceModel) -> None:
     for what in ("inputs", "outputs"):
         sides = [[model.tensors[i] for i in getattr(model, what)] for model in (vela, original)]
-        found, expected = ([f"{t.dtype}{[max(d, 1) for d in t.shape]}" for t in side] for side in sides)
+        stated, expected = ([f"{t.dtype}{[max(d, 1) for d in t.shape]}" for t in side] for side in sides)
         # vela may write a shape with further ones in it.
         ours, theirs = ([(t.dtype, math.prod(max(d, 1) for d in t.shape)) for t in side] for side in sides)
         if ours != theirs:
-            why = f"{what} {', '.join(found)} against {', '.join(expected)}"
+            why = f"{what} {', '.join(stated)} against {', '.join(expected)}"
             hint = "give the file that vela has compiled"
             raise EmitcError("the two files are not the same network", Where(option="--original"), why, hint)

@@ -26,5 +26,5 @@ def run_reference(
 
 def may_not_end(graph: Graph) -> bool:
     """Whether there is a loop that goes on for as long as its data say so."""
-    found = [node.op for node in graph.nodes if isinstance(node.op, ControlFlow)]
-    return any(op.may_not_end or any(map(may_not_end, op.graphs)) for op in found)
+    loops = [node.op for node in graph.nodes if isinstance(node.op, ControlFlow)]
+    return any(op.may_not_end or any(map(may_not_end, op.graphs)) for op in loops)

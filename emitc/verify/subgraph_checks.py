@@ -123,10 +123,10 @@ class InnerCheck:
 
 def merged(groups: Sequence[Group]) -> tuple[Group, ...]:
     """One group for each type of operator and rule."""
-    found: dict[tuple[str, str], Group] = {}
+    merged_groups: dict[tuple[str, str], Group] = {}
     for group in groups:
-        found.setdefault((group.op_type, group.kind), Group(group.op_type, group.kind)).add(group)
-    return tuple(found[key] for key in sorted(found))
+        merged_groups.setdefault((group.op_type, group.kind), Group(group.op_type, group.kind)).add(group)
+    return tuple(merged_groups[key] for key in sorted(merged_groups))
 
 
 def judged(

@@ -69,10 +69,10 @@ def unset_detections(compiled: Compiled, tensors: Sequence[Mapping[str, Array]])
     for number, values in enumerate(tensors):
         for node in compiled.graph.nodes:
             if isinstance(node.op, DetectionPostprocess) and not node.op.per_class:
-                found = values.get(node.outputs[_FOUND])
-                if found is not None and not found.min() >= node.op.max_detections:
+                count = values.get(node.outputs[_FOUND])
+                if count is not None and not count.min() >= node.op.max_detections:
                     return (
-                        f"the engine finds {found.item():g} of {node.op.max_detections} detections in case {number} and leaves"
+                        f"the engine finds {count.item():g} of {node.op.max_detections} detections in case {number} and leaves"
                         f" the other rows of {node.describe()} unset"
                     )
     return ""

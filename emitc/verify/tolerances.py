@@ -101,14 +101,14 @@ def rules(graph: Graph, source_format: str, built: Graph | None = None) -> Mappi
     before = {} if built is None else rules(built, source_format)
     computed = {t.name: before[t.name] for t in graph.tensors if t.is_constant and not before.get(t.name, EXACT).exact}
     variables = [graph.root(tensor.name).name for tensor in graph.states]
-    given: dict[str, Tolerance] = dict(computed)
+    initial: dict[str, Tolerance] = dict(computed)
     while True:  # what a run leaves in a variable, the next one reads
-        found = _tolerated(graph, source_format == "onnx", given)
-        kept = computed | {name: found[name] for name in variables if name in found}
-        if kept == given:
+        tolerances = _tolerated(graph, source_format == "onnx", initial)
+        kept = computed | {name: tolerances[name] for name in variables if name in tolerances}
+        if kept == initial:
             break
-        given = kept
-    return {tensor.name: found.get(graph.root(tensor.name).name, EXACT) for tensor in graph.tensors}
+        initial = kept
+    return {tensor.name: tolerances.get(graph.root(tensor.name).name, EXACT) for tensor in graph.tensors}
 
 
 def tolerances_of(compiled: Compiled) -> Mapping[str, Tolerance]:
@@ -119,19 +119,19 @@ def tolerances_of(compiled: Compiled) -> Mapping[str, Tolerance]:
 
 def _tolerated(graph: Graph, onnx: bool, given: Mapping[str, Tolerance]) -> dict[str, Tolerance]:
     """The rules that are not exact, by the name of what owns the bytes. given: those of the graph's inputs."""
-    found = dict(given)
+    tolerances = dict(given)
     floats = {tensor.name for tensor in graph.tensors if tensor.dtype in (DType.FLOAT32, DType.FLOAT64)}
     for node in graph.nodes:
         made = [graph.root(name).name for name in node.outputs]
         if isinstance(node.op, ControlFlow):
-            rule_of = [found.get(graph.root(name).name, EXACT) if name else EXACT for name in node.inputs]
+            rule_of = [tolerances.get(graph.root(name).name, EXACT) if name else EXACT for name in node.inputs]
             inner = zip(made, _nested(node, node.op, onnx, rule_of), strict=True)
-            found |= {name: rule for name, rule in inner if name in floats and rule != EXACT}
+            tolerances |= {name: rule for name, rule in inner if name in floats and rule != EXACT}
             continue
         read = {graph.root(name).name for name in node.inputs if name} & floats
         sums = node.op_type not in EXACT_ON_FLOATS if onnx else node.op_type in SUMS_OF_FLOATS
         sums |= type(node.op).definition is not None
-        before = {found[name] for name in read if name in found}
+        before = {tolerances[name] for name in read if name in tolerances}
         before |= {ANY_ZERO} if onnx and node.op_type in EITHER_ZERO else set()
         # Some of these have float outputs of dequantized bytes, by a table.
         if not (read or isinstance(node.op, Function | Logistic | Tanh)) or not (sums or before):
@@ -139,8 +139,8 @@ def _tolerated(graph: Graph, onnx: bool, given: Mapping[str, Tolerance]) -> dict
         keeps = not sums and (onnx or node.op_type.upper().replace("_", "") in KEEPING)
         near = not onnx and node.op_type in FINE and TOLERANT not in before
         rule = max(before, key=_width) if keeps else NEAR if near else TOLERANT
-        found |= dict.fromkeys(set(made) & floats, rule)
-    return found
+        tolerances |= dict.fromkeys(set(made) & floats, rule)
+    return tolerances
 
 
 def _width(rule: Tolerance) -> tuple[float, float, bool]:
@@ -167,10 +167,12 @@ def _nested(node: Node, op: ControlFlow, onnx: bool, given: Sequence[Tolerance])
                 _wider(EXACT if operand < 0 else given[operand], EXACT if output < 0 else outputs[output])
                 for operand, output in link.inputs
             ]
-            found = _tolerated(graph, onnx, {n: r for n, r in zip(graph.inputs, entering, strict=True) if r != EXACT})
+            tolerances = _tolerated(
+                graph, onnx, {n: r for n, r in zip(graph.inputs, entering, strict=True) if r != EXACT}
+            )
             for name, output in zip(graph.outputs, link.outputs, strict=True):
                 if output >= 0:
-                    outputs[output] = _wider(outputs[output], found.get(graph.root(name).name, EXACT))
+                    outputs[output] = _wider(outputs[output], tolerances.get(graph.root(name).name, EXACT))
         if outputs == before:
             return outputs
 

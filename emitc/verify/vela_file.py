@@ -87,7 +87,7 @@ def read_vela(data: bytes) -> VelaFile:
     offsets = tensor_offsets(data, len(model.tensors))
     operators = tuple(_operator(node, offsets) if node.op_type == OPERATOR else node for node in model.nodes)
     file = VelaFile(model, operators, {})
-    scratch = (each for operator in file.npu_operators for each in operator.node.inputs[_SCRATCH:_FIRST_INPUT])
+    scratch = (name for operator in file.npu_operators for name in operator.node.inputs[_SCRATCH:_FIRST_INPUT])
     memory = frozenset(tensor.index for tensor in scratch if tensor is not None)
     size = max(operator.scratch_bytes for operator in file.npu_operators)
     return replace(file, places=places_of(model, offsets, memory, size))

@@ -72,12 +72,12 @@ class Verification:
         no_engine = options.reference == "auto" and not has_npu_commands(self.graph)
         self.missing = missing_engines(compiled.source.format) if no_engine else ""
         self.reference = "numpy" if self.missing else options.reference
-        given = read_vectors(options.vectors, self.graph) if options.vectors else []
+        vectors = read_vectors(options.vectors, self.graph) if options.vectors else []
         drawn = random_samples(self.graph, options.samples, options.seed)
-        self.cases: list[tuple[Sample, Sample]] = [*given, *((sample, ()) for sample in drawn)]
+        self.cases: list[tuple[Sample, Sample]] = [*vectors, *((sample, ()) for sample in drawn)]
         self.inputs = [inputs for inputs, _ in self.cases]
         self.stateful = bool(compiled.program.states)
-        self.resets = (len(given),) if self.stateful and 0 < len(given) < len(self.cases) else ()
+        self.resets = (len(vectors),) if self.stateful and 0 < len(vectors) < len(self.cases) else ()
         self.other_arithmetic = has_other_arithmetic(compiled.partition.graph)
         self.inner = InnerCheck(compiled, self.reference, floats=options.floats)
         self.rule_of = tolerances_of(compiled)

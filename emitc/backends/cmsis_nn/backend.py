@@ -64,7 +64,7 @@ class CmsisNn(Backend):
         """The headers, and the instruction set that the scratch sizes are those of."""
         library = self.library
         what = library.instructions.value
-        found = self._sources(program, library.instructions, host=not self._target.compiler_prefix)
+        sources = self._sources(program, library.instructions, host=not self._target.compiler_prefix)
         message = f"the buffers are those of CMSIS-NN for {what} code: compile for {program.origin.target}, "
         message += "or run emitc with another --target"
         return Requirement(
@@ -77,8 +77,8 @@ class CmsisNn(Backend):
             cmake="cmsis-nn",
             zephyr=("CMSIS_NN",),
             variable="CMSIS_NN_PATH",
-            sources=tuple(self._relative(path) for path in found.files),
-            folders=tuple(self._relative(path) for path in found.includes),
+            sources=tuple(self._relative(path) for path in sources.files),
+            folders=tuple(self._relative(path) for path in sources.includes),
         )
 
     def _relative(self, path: Path) -> str:
@@ -96,5 +96,5 @@ class CmsisNn(Backend):
 
     def support(self, program: Program, target: Target) -> BuildSupport:
         """The files that define the functions in use, and all that these use."""
-        found = self._sources(program, instruction_set(target), host=not target.compiler_prefix)
-        return BuildSupport(found.files, found.includes, found.defines, found.headers)
+        sources = self._sources(program, instruction_set(target), host=not target.compiler_prefix)
+        return BuildSupport(sources.files, sources.includes, sources.defines, sources.headers)

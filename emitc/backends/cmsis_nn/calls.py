@@ -176,16 +176,16 @@ def tile(vertical: int, horizontal: int) -> Expression:
 
 def members_of(bound: BoundNode, activation: str, window: Window | None = None) -> dict[str, Expression]:
     """The members that parameter structures have in common: zero points, limits, and how a window moves."""
-    found = {
+    members = {
         "input_offset": number(-bound.input(0).zero_point),
         "output_offset": number(bound.output.zero_point),
         "activation": limits(activation_clamp(activation, bound.output)),
     }
     if window is not None:
-        found["stride"] = tile(window.stride_h, window.stride_w)
-        found["padding"] = tile(window.padding.top, window.padding.left)
-        found["dilation"] = tile(window.dilation_h, window.dilation_w)
-    return found
+        members["stride"] = tile(window.stride_h, window.stride_w)
+        members["padding"] = tile(window.padding.top, window.padding.left)
+        members["dilation"] = tile(window.dilation_h, window.dilation_w)
+    return members
 
 
 def call_of(bound: BoundNode, window: Window, filters: Dims) -> Call:

@@ -133,7 +133,7 @@ def active_lines(text: str, macros: Mapping[str, bool]) -> Iterator[str]:
 
 def definitions(text: str, macros: Mapping[str, bool]) -> tuple[Definition, ...]:
     """Functions and tables that a file defines, inline ones of headers among them."""
-    found: list[Definition] = []
+    result: list[Definition] = []
     plain = _STRING.sub('""', "\n".join(active_lines(text, macros)).replace('extern "C" {', ""))
     depth, head_start, body_start, head = 0, 0, 0, ""
     for match in re.finditer(r"[{};]", plain):
@@ -149,11 +149,11 @@ def definitions(text: str, macros: Mapping[str, bool]) -> tuple[Definition, ...]
                 name = _defined(head)
                 if name:
                     named = frozenset(_IDENTIFIER.findall(head + plain[body_start : match.start()])) - {name}
-                    found.append(Definition(name, named))
+                    result.append(Definition(name, named))
                 head_start, head = match.end(), ""
         elif depth == 0:
             head_start = match.end()
-    return tuple(found)
+    return tuple(result)
 
 
 def _defined(head: str) -> str:

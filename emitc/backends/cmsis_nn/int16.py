@@ -46,8 +46,8 @@ def sums_refusal(library: Library, function: str, bound: BoundNode, channel_axis
     none = np.zeros(len(filters), np.int64)
     if int(filters.min()) == -128 and worst_sum(filters, none) > INT32_MAX:
         return "with weights of -128 its sums of 512 products can leave 32 bits"
-    found = requantization(bound)
-    shift = np.array(found.shift, np.float64)
+    scale = requantization(bound)
+    shift = np.array(scale.shift, np.float64)
     largest = worst_sum(filters, bias_of(bound, len(filters))) * float(np.exp2(shift).max())
     return "" if largest < _RESULT_LIMIT else "its requantization loses results beyond 30 bits"
 

@@ -222,11 +222,11 @@ def _file_revision(tree: Tree, name: str) -> Revision | None:
 
 def faults_of(tree: Tree, instructions: InstructionSet, use: Use) -> tuple[Fault, ...]:
     """What stands against a call in this tree, compiled for an instruction set; empty where it is right."""
-    found = []
+    faults = []
     for fault in FAULTS:
         if use.function not in fault.functions or not fault.applies(tree.version, instructions, use):
             continue
         revision = _file_revision(tree, fault.repair.file) if fault.repair is not None else None
         if fault.repair is None or revision is None or revision < fault.repair.revision:
-            found.append(fault)
-    return tuple(found)
+            faults.append(fault)
+    return tuple(faults)

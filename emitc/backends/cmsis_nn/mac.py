@@ -30,8 +30,8 @@ _PIXELS = 2
 
 def _tables(bound: BoundNode, weights: Int64, bias: Int64, bias_type: str = "int32_t") -> tuple[Table, ...]:
     """Weights and bias, and a multiplier and a shift for each output channel."""
-    w, found = bound.input(WEIGHTS), requantization(bound)
-    repeat = 1 if found.per_channel else bias.size
+    w, scale = bound.input(WEIGHTS), requantization(bound)
+    repeat = 1 if scale.per_channel else bias.size
     shape = "x".join(map(str, w.shape))
     if w.dtype.packed:
         assert w.data is not None
@@ -39,8 +39,8 @@ def _tables(bound: BoundNode, weights: Int64, bias: Int64, bias_type: str = "int
     return (
         Table("weights", "int8_t", tuple(weights.reshape(-1).tolist()), f"weights {shape}", pixels_per_load=_PIXELS),
         Table("bias", bias_type, tuple(bias.reshape(-1).tolist()), "bias per output channel"),
-        Table("multiplier", "int32_t", found.q31 * repeat, "Q31 per output channel"),
-        Table("shift", "int32_t", found.shift * repeat, "positive left"),
+        Table("multiplier", "int32_t", scale.q31 * repeat, "Q31 per output channel"),
+        Table("shift", "int32_t", scale.shift * repeat, "positive left"),
     )
 
 
@@ -136,8 +136,8 @@ def fully_connected(library: Library, bound: BoundNode) -> Layer:
     op = bound.op(FullyConnected)
     out, depth = bound.input(WEIGHTS).shape
     rows = bound.input(0).elements // depth
-    found = requantization(bound)
-    if found.per_channel:
+    scale = requantization(bound)
+    if scale.per_channel:
         call = Call(Dims(1, 1, rows, depth), Dims(out, 1, 1, depth), Dims(1, 1, rows, out))
         function = f"arm_convolve_wrapper_{'s16' if int16.is_wide(bound) else 's8'}"
         return _convolution(library, function, bound, call, Window(1, 1, Padding()))
@@ -153,7 +153,7 @@ def fully_connected(library: Library, bound: BoundNode) -> Layer:
     members = members_of(bound, op.activation) | {"filter_offset": number(0)}
     structures = (
         library.structure("params", "cmsis_nn_fc_params", members),
-        library.quantization(Multiplier(found.q31[0], found.shift[0])),
+        library.quantization(Multiplier(scale.q31[0], scale.shift[0])),
         *_shapes(library, call, out),
         library.context(size, Expression(POINTER, "sums")),
     )

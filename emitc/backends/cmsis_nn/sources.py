@@ -59,13 +59,13 @@ def source_index(tree: Tree, instructions: InstructionSet) -> Mapping[str, Defin
         for path in tree.root.rglob("*.c")
         if not _SKIPPED & set(path.relative_to(tree.root).parts) and path.is_file()
     )
-    found: dict[str, tuple[Path, frozenset[str]]] = {}
+    index: dict[str, tuple[Path, frozenset[str]]] = {}
     for path in files:
         text = path.read_text(encoding="utf-8", errors="replace")
         for definition in definitions(text, instructions.macros):
-            found.setdefault(definition.name, (path, definition.names))
-    names = frozenset(found) | frozenset(tree.functions)
-    return {name: Defined(path, uses & names, path.suffix == ".h") for name, (path, uses) in found.items()}
+            index.setdefault(definition.name, (path, definition.names))
+    names = frozenset(index) | frozenset(tree.functions)
+    return {name: Defined(path, uses & names, path.suffix == ".h") for name, (path, uses) in index.items()}
 
 
 def core_include(tree: Tree) -> Path | None:

@@ -100,12 +100,12 @@ BETWEEN = (
 
 def _versions() -> tuple[Version, ...]:
     released = [_version(*revisions, name) for name, revisions in RELEASES.items()]
-    found = list(released)
+    versions = list(released)
     for functions, support in BETWEEN:
         state = _version(functions, support, "")
         before = [version for version in released if version < state][-1]
-        found.append(replace(state, name=f"{before.name}+ ({functions}, {support})"))
-    return tuple(sorted(found))
+        versions.append(replace(state, name=f"{before.name}+ ({functions}, {support})"))
+    return tuple(sorted(versions))
 
 
 VERSIONS: tuple[Version, ...] = _versions()
@@ -149,9 +149,9 @@ def _headers_below(path: Path) -> list[Path]:
     """Folders with the public header, those nearest to the path only."""
     level = [path]
     for _ in range(_DEPTH + 1):
-        found = [folder for folder in level if (folder / _HEADER).is_file()]
-        if found:
-            return found
+        folders = [folder for folder in level if (folder / _HEADER).is_file()]
+        if folders:
+            return folders
         below: list[Path] = []
         for folder in level:
             try:
@@ -205,17 +205,17 @@ def read_tree(path: Path | str) -> Tree:
     """
     user_path = Path(path)
     start = user_path.parent if (user_path / _HEADER).is_file() and user_path.name.lower() == "include" else user_path
-    found = _headers_below(start) if user_path.is_dir() else []
-    if not found:
+    folders = _headers_below(start) if user_path.is_dir() else []
+    if not folders:
         why = "it is a file" if user_path.exists() else "the folder does not exist"
         if user_path.is_dir():
             why = f"no folder down to {_DEPTH} levels below it has {_HEADER}"
         hint = "give the folder that has CMSIS-NN's Include and Source"
         raise refused("there is no CMSIS-NN at this path", user_path, why, hint)
-    if len(found) > 1:
-        what, why = f"there are {len(found)} copies of CMSIS-NN at this path", ", ".join(map(str, found[:4]))
+    if len(folders) > 1:
+        what, why = f"there are {len(folders)} copies of CMSIS-NN at this path", ", ".join(map(str, folders[:4]))
         raise refused(what, user_path, why, "give the path of one of them")
-    include = found[0].resolve()
+    include = folders[0].resolve()
     texts = [_read_header(include / name, user_path) for name in _HEADERS]
     functions, _, support = (revision_of(text) for text in texts)
     if functions is None or support is None:

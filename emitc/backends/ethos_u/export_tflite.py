@@ -364,5 +364,5 @@ def export(region: Graph) -> Exported:
         EXPORTERS[type(bound.node.op)](model, bound)
     outputs = [model.value(name) for name in region.outputs]
     spec = ModelSpec(tuple(model.tensors), tuple(model.operators), tuple(inputs), tuple(outputs))
-    given, made = (tuple(f"t{index}" for index in side) for side in (inputs, outputs))
-    return Exported(write_tflite(spec), given, made, dict(model.owners))
+    sides, made = (tuple(f"t{index}" for index in side) for side in (inputs, outputs))
+    return Exported(write_tflite(spec), sides, made, dict(model.owners))

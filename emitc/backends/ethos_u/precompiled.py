@@ -47,8 +47,8 @@ class Commands(Driven):
         before, regions = "", []
         for bound in commands:
             index, op = bound.node.index, bound.op(NpuCommand)
-            given, outputs = _sides(bound)
-            inputs = _rooted(graph, given)
+            edges, outputs = _sides(bound)
+            inputs = _rooted(graph, edges)
             self.edges[index] = (
                 _placed(inputs) + _carried(before, pairs(op.carried)),
                 _placed(outputs) + _carried(memory_of(bound), kept[index]),
@@ -108,33 +108,33 @@ def _carried(memory: str, parts: Sequence[tuple[int, int]]) -> Placed:
 
 def _kept(commands: Sequence[BoundNode]) -> dict[int, tuple[tuple[int, int], ...]]:
     """By index of the node: what it leaves in a shared memory that a later one needs, as first bytes and those after the last."""
-    found: dict[int, tuple[tuple[int, int], ...]] = {}
+    runs: dict[int, tuple[tuple[int, int], ...]] = {}
     needed: list[tuple[int, int]] = []
     for bound in reversed(commands):
         op = bound.op(NpuCommand)
         here = [(max(a, c), min(b, d)) for a, b in needed for c, d in pairs(op.writes)]
-        found[bound.node.index] = tuple(sorted((a, b) for a, b in here if a < b))
+        runs[bound.node.index] = tuple(sorted((a, b) for a, b in here if a < b))
         needed += pairs(op.carried)
-    return found
+    return runs
 
 
 def _wanted(graph: Graph, commands: Sequence[BoundNode], memories: frozenset[str]) -> dict[str, int]:
     """By tensor (root): its first byte in the shared memory, as an NPU operator needs it, else as the file states it."""
-    found: dict[str, int] = {}
+    offsets: dict[str, int] = {}
     for bound in commands:
         for side in _sides(bound):
             for tensor, offset in _rooted(graph, side):
-                found.setdefault(tensor.name, offset)
+                offsets.setdefault(tensor.name, offset)
     first = commands[0].op(NpuCommand)
     offset_of, limit = dict(pairs(first.places)), first.scratch_bytes
     for tensor in graph.tensors:
         offset = offset_of.get(tensor.source, -1)
         if offset >= 0 and not tensor.alias_of and tensor.name not in memories and offset + tensor.size_bytes <= limit:
-            found.setdefault(tensor.name, offset)
-    roots = {name: graph.tensor(name) for name in found}
+            offsets.setdefault(tensor.name, offset)
+    roots = {name: graph.tensor(name) for name in offsets}
     return {
         name: offset
-        for name, offset in found.items()
+        for name, offset in offsets.items()
         if not roots[name].is_constant and not _is_state(graph, roots[name]) and name not in graph.streamed_inputs
         and offset % roots[name].dtype.bytes == 0
     }  # fmt: skip

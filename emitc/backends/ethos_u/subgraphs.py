@@ -46,30 +46,30 @@ def convex_regions(graph: Graph, eligible: frozenset[int]) -> tuple[tuple[int, .
 
 def waits_for_state(graph: Graph) -> dict[int, set[int]]:
     """By index of a node, the nodes that have to run before it because of a state variable."""
-    found: dict[int, set[int]] = {}
+    writers: dict[int, set[int]] = {}
     for earlier, later in graph.state_order():
-        found.setdefault(graph.nodes[later].index, set()).add(graph.nodes[earlier].index)
-    return found
+        writers.setdefault(graph.nodes[later].index, set()).add(graph.nodes[earlier].index)
+    return writers
 
 
 def _reached(sources: set[int], member: dict[int, int], reached: dict[int, set[int]]) -> set[int]:
-    found: set[int] = set()
+    result: set[int] = set()
     for source in sources:
-        found |= reached[source]
+        result |= reached[source]
         if source in member:
-            found.add(member[source])
-    return found
+            result.add(member[source])
+    return result
 
 
 def _ancestors(sets: set[int], grown: dict[int, _Grown]) -> set[int]:
     """The sets from which some chain of sets leads to one of these: none of them may need a result of these in turn."""
-    found: set[int] = set()
+    ancestors: set[int] = set()
     waiting = list(sets)
     while waiting:
-        for each in grown[waiting.pop()].ancestors - found:
-            found.add(each)
+        for each in grown[waiting.pop()].ancestors - ancestors:
+            ancestors.add(each)
             waiting.append(each)
-    return found
+    return ancestors
 
 
 def _joined(
@@ -137,13 +137,13 @@ def cut(graph: Graph, indices: Sequence[int]) -> Cut:
 
 def shared_with(graph: Graph, names: Iterable[str]) -> set[str]:
     """The tensors whose bytes the named ones share."""
-    found: set[str] = set()
+    shared: set[str] = set()
     for name in names:
         tensor = graph.tensor(name)
         while tensor.alias_of:
             tensor = graph.tensor(tensor.alias_of)
-            found.add(tensor.name)
-    return found
+            shared.add(tensor.name)
+    return shared
 
 
 def in_order(graph: Graph, nodes: Sequence[Node]) -> tuple[Node, ...]:

@@ -77,17 +77,17 @@ class Declined:
 def version() -> str:
     """The installed version. Raises EmitcError where there is none, or one whose interface is not known."""
     try:
-        found = importlib.metadata.version(PACKAGE)
+        installed = importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError as error:
         why = f"the package {PACKAGE} is not installed"
         hint = install_hint("npu")
         raise EmitcError("compiling for the NPU needs vela", Where(option="--npu"), why, hint) from error
-    numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
+    numbers = tuple(int(part) for part in re.findall(r"\d+", installed)[:2])
     if not SUPPORTED[0] <= numbers < SUPPORTED[1]:
         low, high = (".".join(map(str, bound)) for bound in SUPPORTED)
         why, hint = f"its interface is known from {low} on, below {high}", f'pip install "{PACKAGE}>={low},<{high}"'
-        raise EmitcError(f"vela {found} is not supported", Where(option="--npu"), why, hint)
-    return found
+        raise EmitcError(f"vela {installed} is not supported", Where(option="--npu"), why, hint)
+    return installed
 
 
 def compile_region(data: bytes, configuration: Configuration, *, separate: bool) -> Compiled | Declined:
@@ -130,10 +130,10 @@ def _read(data: bytes, cycles: int, *, separate: bool) -> Compiled | Declined:
     ours = [code.CustomCode() == _OPERATOR for code in codes]
     if not all(ours) or len(operators) != 1:
         left = [operator for operator, mine in zip(operators, ours, strict=True) if not mine]
-        found = {names[operator.Outputs(i)].decode() for operator in left for i in range(operator.OutputsLength())}
-        if not found:
+        outputs = {names[operator.Outputs(i)].decode() for operator in left for i in range(operator.OutputsLength())}
+        if not outputs:
             return Declined(f"vela cuts the region into {len(operators)} parts")
-        return Declined("vela leaves it on the core", tuple(sorted(found)))
+        return Declined("vela leaves it on the core", tuple(sorted(outputs)))
     (operator,) = operators
 
     def constant(position: int) -> bytes:

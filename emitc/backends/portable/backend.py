@@ -100,7 +100,11 @@ class Portable(Backend):
                 refused.append((variant.name, made))
         if wanted is None:
             return Offer(tuple(candidates), tuple(refused))
-        requested = [replace(each, scratch_bytes=0, slower_than="") for each in candidates if each.variant == wanted]
+        requested = [
+            replace(candidate, scratch_bytes=0, slower_than="")
+            for candidate in candidates
+            if candidate.variant == wanted
+        ]
         if not requested:
             raise self._absent(bound, wanted, refused)
         rest = [(each.variant, costs_more(each.cost)) for each in candidates if each.variant != wanted]

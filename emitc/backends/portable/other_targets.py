@@ -50,7 +50,7 @@ def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTa
     nodes = tuple(nodes)
     made: Made = {}
     sums: dict[tuple[str, ...], tuple[float, float]] = {}
-    found = []
+    faster = []
     for name in targets():
         target = load_target(name)
         features = tuple(sorted(target.features))
@@ -65,5 +65,5 @@ def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTa
         portable, instructions = sums[features]
         factor = _COUNTED.get(name, 1.0) * portable / instructions if instructions else 1.0
         if portable > instructions and factor >= LEAST_FACTOR:
-            found.append(FasterTarget(name, target.title, factor))
-    return tuple(sorted(found, key=lambda each: (-each.factor, each.name)))
+            faster.append(FasterTarget(name, target.title, factor))
+    return tuple(sorted(faster, key=lambda each: (-each.factor, each.name)))

@@ -69,11 +69,16 @@ def require_stated(graph: onnx.GraphProto, known: Mapping[str, onnx.TypeProto]) 
     declared = ((graph.input, "an input"), (graph.value_info, "a value"), (graph.output, "an output"))
     for value, what in ((value, what) for values, what in declared for value in values):
         kind = value.type.tensor_type.elem_type if value.type.HasField("tensor_type") else 0
-        found = known.get(value.name)
-        if not kind or found is None or not found.HasField("tensor_type") or found.tensor_type.elem_type in (0, kind):
+        computed = known.get(value.name)
+        if (
+            not kind
+            or computed is None
+            or not computed.HasField("tensor_type")
+            or computed.tensor_type.elem_type in (0, kind)
+        ):
             continue
         raise faulty(
             f"{what} has another type than the file declares",
             Where(tensor=f'"{value.name}"'),
-            f"it is declared as {dtype_name(kind)} and is {dtype_name(found.tensor_type.elem_type)}",
+            f"it is declared as {dtype_name(kind)} and is {dtype_name(computed.tensor_type.elem_type)}",
         )

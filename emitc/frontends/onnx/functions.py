@@ -34,13 +34,13 @@ def _id_of(node: onnx.NodeProto) -> _Id:
 
 def _calls(nodes: Iterable[onnx.NodeProto]) -> Counter[_Id]:
     """How often the nodes, and those of the graphs that they run, name each operator."""
-    found: Counter[_Id] = Counter()
+    calls: Counter[_Id] = Counter()
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
-        found[_id_of(node)] += 1
+        calls[_id_of(node)] += 1
         waiting += [inner for graph in graphs_of(node) for inner in graph.node]
-    return found
+    return calls
 
 
 def _require_an_end(model: onnx.ModelProto, functions: Mapping[_Id, Counter[_Id]]) -> None:

@@ -118,11 +118,11 @@ def _quantization(rewriter: SourceRewriter, node: RewriterNode, part: _Part, tar
         raise source.refusal(f"{node.op_type} has {len(scales)} scales", why, tensor=tensor)
     _require_sound(node.op_type, scales, zeros, tensor.dtype, source.where(tensor))
     require_range(node.op_type, scales, tensor.dtype, source.where(tensor))
-    found = Quantization(scales, zeros, axis % rank if rank else 0)
+    quantization = Quantization(scales, zeros, axis % rank if rank else 0)
     if tensor.dtype == "int32":
         values = None if tensor.data is None else tensor.array().astype(np.int64)
-        require_differences(node.op_type, values, _spread(found, rank)[1], source.where(tensor))
-    return found
+        require_differences(node.op_type, values, _spread(quantization, rank)[1], source.where(tensor))
+    return quantization
 
 
 def _require_sound(op_type: str, scales: tuple[float, ...], zeros: tuple[int, ...], dtype: str, where: Where) -> None:
@@ -229,7 +229,7 @@ def _unwrapped(
     if is_real_product(node):
         return real_product(rewriter, node)
     _require_plain(rewriter, node)
-    found: list[tuple[_Part, int, Quantization]] = []
+    unwrapped: list[tuple[_Part, int, Quantization]] = []
     for part in parts:
         at = (node.outputs or [ABSENT])[0] if part.value == _OUT else node.input(part.value)
         quantization = None if at == ABSENT else _quantization(rewriter, node, part, at)
@@ -238,10 +238,10 @@ def _unwrapped(
             why = "a value or scale that it cannot do without is left out"
             raise rewriter.source_node(node).refusal(f"{node.op_type} misses an {missing}", why)
         if quantization is not None:
-            found.append((part, at, quantization))
+            unwrapped.append((part, at, quantization))
     early: list[RewriterNode] = []
     late: list[RewriterNode] = []
-    for part, at, quantization in found:
+    for part, at, quantization in unwrapped:
         stated = rewriter.tensors[at].quantization
         if part.value == 0 and (scaled := _with_factor(rewriter, node, quantization)) != quantization:
             node.inputs[0], reinterpret = _reinterpreted(rewriter, node, at, scaled)

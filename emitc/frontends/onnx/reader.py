@@ -225,10 +225,10 @@ class Reader:
             raise CannotCompile(what, where, why, "export it again")
         tensor = value.type.tensor_type
         stated = [max(size, -1) for size in dims_of(value.type)]
-        given = self.shapes.get(value.name)
+        dims = self.shapes.get(value.name)
         self.sizes_chosen |= -1 in stated
-        if given is not None:
-            stated = list(given_shape(value.name, stated, given))
+        if dims is not None:
+            stated = list(given_shape(value.name, stated, dims))
         if stated[:1] == [-1]:
             stated[0] = 1
             self.notes.append(f'input "{value.name}": open batch dimension made 1')
@@ -302,7 +302,7 @@ class Reader:
 
     def attributes(self, node: onnx.NodeProto, where: Where) -> dict[str, Attribute]:
         """The node's attributes as Python values, texts joined by commas. A tensor attribute is left to folding."""
-        found: dict[str, Attribute] = {}
+        attributes: dict[str, Attribute] = {}
         for attribute in node.attribute:
             kind = attribute.type
             if kind in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
@@ -313,14 +313,14 @@ class Reader:
             with refused_as("an attribute cannot be read", where):
                 value = onnx.helper.get_attribute_value(attribute)
                 if isinstance(value, bytes):
-                    found[attribute.name] = value.decode("utf-8", "replace")
+                    attributes[attribute.name] = value.decode("utf-8", "replace")
                 elif isinstance(value, int | float):
-                    found[attribute.name] = value
+                    attributes[attribute.name] = value
                 elif kind in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
-                    found[attribute.name] = tuple(value)
+                    attributes[attribute.name] = tuple(value)
                 elif kind == onnx.AttributeProto.STRINGS:
-                    found[attribute.name] = ",".join(text.decode("utf-8", "replace") for text in value)
-        return found
+                    attributes[attribute.name] = ",".join(text.decode("utf-8", "replace") for text in value)
+        return attributes
 
     def infer(
         self, node: onnx.NodeProto, domain: str, inputs: Sequence[Value | None], where: Where
@@ -333,12 +333,12 @@ class Reader:
         if domain or not onnx.defs.has(node.op_type, self.opset, ""):
             raise no_kernel(node.op_type, where, domain)
         require_types(node.op_type, self.opset, [None if v is None else v.type for v in inputs], where)
-        found = self._infer(node, where)
+        types = self._infer(node, where)
         if inputs and inputs[0] is not None and node.output:
             if node.op_type in SHAPE_OF_INPUT:
-                found[node.output[0]] = inputs[0].type
-            correct_pool(node, node.op_type, inputs[0].type, found)
-        return found
+                types[node.output[0]] = inputs[0].type
+            correct_pool(node, node.op_type, inputs[0].type, types)
+        return types
 
     def infer_custom(
         self, kernel: KernelDef, index: int, node: onnx.NodeProto, op_type: str, name: str,
@@ -400,14 +400,14 @@ class Reader:
             floats[name] = kind
         with misfit(node.op_type, where, self.sizes_chosen):
             schema = onnx.defs.get_schema(rule.standard, 17, "")
-            found = onnx.shape_inference.infer_node_outputs(
+            types = onnx.shape_inference.infer_node_outputs(
                 schema, proxy, floats, opset_imports=[onnx.helper.make_opsetid("", 17)]
             )
-        correct_pool(node, rule.standard, floats[names[0]], found)
+        correct_pool(node, rule.standard, floats[names[0]], types)
         absent = onnx.TensorProto.UINT8 if rule.unsigned else onnx.TensorProto.FLOAT
-        for result in found.values():
+        for result in types.values():
             result.tensor_type.elem_type = absent if type_of is None else type_of.type.tensor_type.elem_type
-        return dict(found)
+        return dict(types)
 
     def fold(
         self,

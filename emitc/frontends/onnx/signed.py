@@ -24,9 +24,9 @@ class SignRewriter:
         for tensor in self.unsigned.values():
             self.rewriter.tensors[tensor.index] = tensor.as_int8()
         self._inputs()
-        given = set(self.outside)
+        available = set(self.outside)
         for node in self.rewriter.nodes:
-            self.nodes += self._around(node, given)
+            self.nodes += self._around(node, available)
         self._outputs()
         self.rewriter.nodes = self.nodes
 
@@ -59,9 +59,9 @@ class SignRewriter:
         """A uint8 tensor with the tensor's name, which gets another one."""
         name = self.rewriter.tensors[index].name
         self.rewriter.set(index, name=f"{name}_s8")
-        found = self._raw(index, name)
-        self.rewriter.set(found, name=name)
-        return found
+        tensor = self._raw(index, name)
+        self.rewriter.set(tensor, name=name)
+        return tensor
 
     def _around(self, node: RewriterNode, given: Collection[int]) -> list[RewriterNode]:
         """The node, with nodes after it that turn its uint8 outputs into int8. given: inputs of the model."""

@@ -129,22 +129,22 @@ class Inside:
         """A graph inside, read. inputs: types of its inputs; constants: values of others."""
         self._spend(len(graph.node), graph.ByteSize())
         outer = self.reader
-        found = type(outer)(outer.model, {}, outer.custom, outer)
-        if found.inside.depth > MAX_DEPTH or len(graph.node) > MAX_OPERATORS:
+        reader = type(outer)(outer.model, {}, outer.custom, outer)
+        if reader.inside.depth > MAX_DEPTH or len(graph.node) > MAX_OPERATORS:
             raise faulty("a graph lies too deep inside of operators", Where(), f"the limit is {MAX_DEPTH}")
-        found.folded, found.read_elements = outer.folded, outer.read_elements
-        found.sizes_chosen = outer.sizes_chosen
+        reader.folded, reader.read_elements = outer.folded, outer.read_elements
+        reader.sizes_chosen = outer.sizes_chosen
         if len(graph.sparse_initializer):
             what = "a graph inside has sparse constants"
-            found.blockers.append(CannotCompile(what, Where(), "there is no code", "export it without"))
+            reader.blockers.append(CannotCompile(what, Where(), "there is no code", "export it without"))
         for name, kind in inputs.items():
-            found.add_typed(name, kind, Where(tensor=name))
+            reader.add_typed(name, kind, Where(tensor=name))
         for name, value in constants.items():
-            found.add_constant(onnx.numpy_helper.from_array(value, name), name)
-        found.initializers(graph)
-        found.operators(graph)
-        outer.folded, outer.read_elements = found.folded, found.read_elements
-        return found
+            reader.add_constant(onnx.numpy_helper.from_array(value, name), name)
+        reader.initializers(graph)
+        reader.operators(graph)
+        outer.folded, outer.read_elements = reader.folded, reader.read_elements
+        return reader
 
     def _spend(self, nodes: int, size_bytes: int) -> None:
         """Refuses a model whose graphs inside of operators, read again and again, are too much work."""
@@ -194,8 +194,8 @@ class Inside:
         number = plan.body.input[0].name
         present = [k for k, output in enumerate(node.output[len(values) :]) if output]
         slices = [results[1 + len(values) + k] for k in present]
-        given = results[0:1] * plan.until + results[1 : 1 + len(values)] + slices
-        numbered = number in given or any(
+        outputs = results[0:1] * plan.until + results[1 : 1 + len(values)] + slices
+        numbered = number in outputs or any(
             t is not None and t.name == number for inner in plan.read.nodes for t in inner.inputs
         )
         counted, conditional = plan.rounds is None, plan.begins is None
@@ -204,7 +204,7 @@ class Inside:
             _Rounds(
                 plan.read,
                 [number] * numbered + [value.name for value in plan.body.input[2:]],
-                given,
+                outputs,
                 [node.input[0]] * counted + [node.input[1]] * conditional + values,
                 len(values),
                 [node.output[len(values) + k] for k in present],
@@ -217,8 +217,8 @@ class Inside:
     def _scan(self, op: Operator) -> None:
         node, where = op.node, op.where
         body = _graph(node, "body")
-        found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.type != _GRAPH}
-        count = int(found.get("num_scan_inputs", 0))
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.type != _GRAPH}
+        count = int(attributes.get("num_scan_inputs", 0))
         values, scanned = list(node.input[: len(node.input) - count]), list(node.input[len(node.input) - count :])
         if self.reader.opset < 9:
             what, why = "Scan of opset 8 is not supported", "it has a batch of sequences"
@@ -226,7 +226,7 @@ class Inside:
         fits = body is not None and (len(body.input), len(body.output)) == (len(node.input), len(node.output))
         if body is None or not fits or not 0 < count <= len(node.input) or not all(node.input):
             raise faulty("a Scan does not fit its body", where, "it takes or gives other values")
-        if any(found.get("scan_input_axes", ())) or any(found.get("scan_output_axes", ())):
+        if any(attributes.get("scan_input_axes", ())) or any(attributes.get("scan_output_axes", ())):
             what = "Scan along another dimension than the first is not supported"
             why = "slices are read and written where they lie"
             raise CannotCompile(what, where, why, "transpose the tensors round it")
@@ -242,14 +242,14 @@ class Inside:
         if self._missing(op, [(read, results)]):
             return
         present = [k for k in range(len(values), len(results)) if node.output[k]]
-        given = results[: len(values)] + [results[k] for k in present]
-        turned = [bool(back) for back in found.get("scan_input_directions", ())] or [False] * count
-        back = [bool(back) for back in found.get("scan_output_directions", ())]
+        outputs = results[: len(values)] + [results[k] for k in present]
+        turned = [bool(back) for back in attributes.get("scan_input_directions", ())] or [False] * count
+        back = [bool(back) for back in attributes.get("scan_output_directions", ())]
         turned += [bool(back and back[k - len(values)]) for k in present]
         ends = [node.output[k] for k in present]
         operands = [*values, *scanned]
         settings = {"scanned": count}
-        rounds = _Rounds(read, leading, given, operands, len(values), ends, lengths.pop(), turned, settings)
+        rounds = _Rounds(read, leading, outputs, operands, len(values), ends, lengths.pop(), turned, settings)
         self._add_loop(op, rounds)
 
     # ---- what they have in common ----
@@ -379,8 +379,8 @@ class Inside:
             raise faulty(f"a Loop takes {tensor.describe()} for a limit or condition", where, "one value")
         if tensor.data is None:
             return None
-        found: int | bool = tensor.array().reshape(-1)[0].item()
-        return found
+        scalar: int | bool = tensor.array().reshape(-1)[0].item()
+        return scalar
 
     def unrolled(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto] | None:
         """The operators of all rounds of a Loop, where it cannot have one body for all of them; else None."""

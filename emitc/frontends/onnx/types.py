@@ -21,8 +21,8 @@ _POOLS = frozenset(("AveragePool", "MaxPool"))
 
 
 def _integers(node: onnx.NodeProto, name: str, default: Sequence[int]) -> list[int]:
-    found = [list(attribute.ints) for attribute in node.attribute if attribute.name == name]
-    return found[0] if found and len(found[0]) == len(default) else list(default)
+    values = [list(attribute.ints) for attribute in node.attribute if attribute.name == name]
+    return values[0] if values and len(values[0]) == len(default) else list(default)
 
 
 def correct_pool(node: onnx.NodeProto, kind: str, image: onnx.TypeProto, types: Mapping[str, onnx.TypeProto]) -> None:

@@ -67,10 +67,10 @@ def with_few_loops(model: SourceModel) -> SourceModel:
     work = Additions(model)
     for node in model.nodes:
         output = _output(node)
-        given = [tensor for tensor in node.inputs if tensor is not None]
-        wanted = few_loops([tensor.shape for tensor in given], output) if output is not None else []
+        operands = [tensor for tensor in node.inputs if tensor is not None]
+        wanted = few_loops([tensor.shape for tensor in operands], output) if output is not None else []
         inputs = list(node.inputs)
-        for place, (tensor, shape) in enumerate(zip(given, wanted, strict=False)):
+        for place, (tensor, shape) in enumerate(zip(operands, wanted, strict=False)):
             if math.prod(shape) == tensor.elements:
                 continue
             size = np.array(shape, "<i4").tobytes()

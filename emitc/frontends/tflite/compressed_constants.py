@@ -65,8 +65,8 @@ def _bits(encoded: Encoded, count: int) -> NDArray[np.uint8]:
 def _chosen(table: Array, places: Array) -> Array:
     if places.size and int(places.max()) >= len(table):
         raise _Damage(f"value {int(places.max())} of {len(table)} is chosen")
-    found: Array = table[places]
-    return found
+    values: Array = table[places]
+    return values
 
 
 def _values(description: Encoded, dtype: str) -> Array:

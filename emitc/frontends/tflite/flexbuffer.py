@@ -36,10 +36,10 @@ def any_options(data: bytes) -> dict[str, Attribute]:
     if len(data) > _MAX_BYTES:
         return {}
     try:
-        found = _entries(data)
+        entries = _entries(data)
     except Exception:  # the bytes are the operator's own affair, and need not be a map
-        found = {}
-    return found | {"custom_options": tuple(data)}
+        entries = {}
+    return entries | {"custom_options": tuple(data)}
 
 
 def _entries(data: bytes) -> dict[str, Attribute]:
@@ -53,13 +53,13 @@ def _entries(data: bytes) -> dict[str, Attribute]:
     keys, values = table.Keys, table.Values
     if not len(keys) == len(values) <= _MAX_ENTRIES:
         raise ValueError(len(values))
-    found: dict[str, Attribute] = {}
+    options: dict[str, Attribute] = {}
     for i in range(len(values)):
         value = values[i]
         if value.IsBool:
-            found[keys[i].AsKey] = bool(value.AsBool)
+            options[keys[i].AsKey] = bool(value.AsBool)
         elif value.IsInt:
-            found[keys[i].AsKey] = int(value.AsInt)
+            options[keys[i].AsKey] = int(value.AsInt)
         elif value.IsFloat:
-            found[keys[i].AsKey] = float(value.AsFloat)
-    return found
+            options[keys[i].AsKey] = float(value.AsFloat)
+    return options

@@ -59,9 +59,9 @@ def with_npu_operands(model: SourceModel, data: bytes) -> SourceModel:
         for tensor in (*stream.inputs, *model.nodes[at].outputs):
             _require_inside(model.nodes[at], tensor, offsets, stream.scratch_bytes)
     uses = {at: StreamUse(s.inputs, model.nodes[at].outputs, *s.runs) for at, s in streams.items()}
-    found = shared_memory(model, uses, places, size)
-    ends = [place + tensor_bytes(found.tensors[index]) for index, place in found.places.items()]
-    return _rewritten(model, streams, found, max([*ends, *(stream.touched_bytes for stream in streams.values())]))
+    memory = shared_memory(model, uses, places, size)
+    ends = [place + tensor_bytes(memory.tensors[index]) for index, place in memory.places.items()]
+    return _rewritten(model, streams, memory, max([*ends, *(stream.touched_bytes for stream in streams.values())]))
 
 
 @dataclass(frozen=True, slots=True)

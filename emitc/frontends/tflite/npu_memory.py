@@ -137,21 +137,21 @@ class _Reader:
             owners[self._range(index)] = index + 1
 
     def _mask(self, tensors: Iterable[SourceTensor]) -> Mask:
-        found = np.zeros(self.size, bool)
+        result = np.zeros(self.size, bool)
         for tensor in tensors:
-            found[self._range(tensor.index)] = True
-        return found
+            result[self._range(tensor.index)] = True
+        return result
 
     def _readers(self) -> dict[int, list[int]]:
         """By tensor: positions of the nodes that read it; after the last one where it is an output of the model."""
-        found: dict[int, list[int]] = {}
+        readers: dict[int, list[int]] = {}
         for at, node in enumerate(self.nodes):
             read = self.inputs[at] if at in self.uses else node.inputs
             for index in dict.fromkeys(t.index for t in read if t is not None):
-                found.setdefault(index, []).append(at)
+                readers.setdefault(index, []).append(at)
         for index in dict.fromkeys(self.model.outputs):
-            found.setdefault(index, []).append(len(self.nodes))
-        return found
+            readers.setdefault(index, []).append(len(self.nodes))
+        return readers
 
     def _written(self, at: int) -> Runs:
         """What a stream may write: of one that is not understood everything but tensors that are there before and read later."""

@@ -122,22 +122,22 @@ def _fields(class_name: str) -> tuple[tuple[str, str, bool], ...]:
 
 def _attributes(table: Any, class_name: str, where: Where) -> dict[str, Attribute]:
     """Every scalar and vector of an options table under its schema name; enumerations by name."""
-    found: dict[str, Attribute] = {}
+    attributes: dict[str, Attribute] = {}
     for key, accessor, is_vector in _fields(class_name):
         if is_vector:
             length = getattr(table, f"{accessor}Length")()
-            found[key] = _integers(length, getattr(table, f"{accessor}AsNumpy"), 64, f"values of {key}")
+            attributes[key] = _integers(length, getattr(table, f"{accessor}AsNumpy"), 64, f"values of {key}")
             continue
         value = getattr(table, accessor)()
         if key in _ENUMERATIONS:
             if value not in _ENUMERATIONS[key]:
                 raise _damage(f"{key} has the value {value}", where, "the schema has no such setting")
-            found[key] = _ENUMERATIONS[key][value]
+            attributes[key] = _ENUMERATIONS[key][value]
         elif isinstance(value, bool | int | float):
-            found[key] = value
+            attributes[key] = value
         elif value is None or isinstance(value, bytes):
-            found[key] = _text(value)
-    return found
+            attributes[key] = _text(value)
+    return attributes
 
 
 def _quantization(params: Any, shape: Shape, dtype: str, where: Where) -> Quantization | None:

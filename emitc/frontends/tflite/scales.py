@@ -88,9 +88,9 @@ class _Rewriting(Additions):
 
     def parts(self, node: SourceNode) -> None:
         """The outputs take the scale of the input of their type."""
-        given = next((q for q in map(_quantization, node.inputs) if q is not None), None)
+        stated = next((q for q in map(_quantization, node.inputs) if q is not None), None)
         pairs = [
-            (self.with_scale(tensor, given) if given and _differ(given, _quantization(tensor)) else tensor, tensor)
+            (self.with_scale(tensor, stated) if stated and _differ(stated, _quantization(tensor)) else tensor, tensor)
             for tensor in node.outputs
         ]
         self.noted(node, any(made is not tensor for made, tensor in pairs))

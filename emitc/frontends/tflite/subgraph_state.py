@@ -96,11 +96,11 @@ class InnerState:
     def named(self, node: SourceNode, handles: dict[int, int]) -> int:
         """The variable of a node's first input."""
         node.counts(*COUNTS[node.op_type])
-        found = handles.get(node.input(0).index)
-        if found is None:
+        name = handles.get(node.input(0).index)
+        if name is None:
             why = "its first input is a resource, which a VAR_HANDLE before it, in the same subgraph, names"
             raise node.damaged(f"{node.op_type} of a tensor that is no variable", why, node.input(0))
-        return found
+        return name
 
     def rewritten(
         self, node: SourceNode, values: Callable[[int], SourceTensor], path: tuple[int, ...] = ()
@@ -112,12 +112,12 @@ class InnerState:
                 raise node.damaged(f"{node.op_type} runs subgraph {index}", "it runs itself")
         if not touched:
             return node
-        given = tuple(values(number) for number in touched)
+        variables = tuple(values(number) for number in touched)
         attributes: dict[str, Attribute] = dict(node.attributes)
         for name, index in _called(node).items():
             if 0 < index <= len(self.source.subgraphs):
-                attributes[name] = self.subgraph(node, index, touched, given, (*path, index))
-        return replace(node, inputs=(*node.inputs, *given), attributes=attributes)
+                attributes[name] = self.subgraph(node, index, touched, variables, (*path, index))
+        return replace(node, inputs=(*node.inputs, *variables), attributes=attributes)
 
     def subgraph(
         self, node: SourceNode, index: int, touched: Sequence[int], given: Sequence[SourceTensor], path: tuple[int, ...],
@@ -167,16 +167,16 @@ class InnerState:
         """
         index, _ = initialisation(self.source, node, path, "it runs itself")
         touched = [*dict.fromkeys(number for _, number in self.touches(node, path)), ran]
-        given = [variables[number] for number in touched]
+        values = [variables[number] for number in touched]
         has_run = added(replace(variables[ran], is_variable=False, initial=None))
         read = replace(node, op_type=READ, inputs=(variables[ran],), outputs=(has_run,), attributes={})
-        passed = tuple(replace(tensor, index=place) for place, tensor in enumerate(given))
+        passed = tuple(replace(tensor, index=place) for place, tensor in enumerate(values))
         ends = tuple(range(len(passed)))
         attributes: dict[str, Attribute] = {
             "then_subgraph_index": self.add(SourceSubgraph(passed, (), ends, ends)),
-            "else_subgraph_index": self.subgraph(node, index, touched, given, (*path, index), ran),
+            "else_subgraph_index": self.subgraph(node, index, touched, values, (*path, index), ran),
         }
-        return read, replace(node, kind="IF", inputs=(has_run, *given), attributes=attributes)
+        return read, replace(node, kind="IF", inputs=(has_run, *values), attributes=attributes)
 
     def add(self, subgraph: SourceSubgraph) -> int:
         """The number of a further subgraph of the model."""

@@ -51,13 +51,13 @@ def _joins_scales(node: SourceNode) -> bool:
 
 def _computes(node: SourceNode) -> bool:
     """Whether the operator computes on legacy tensors alone."""
-    found = _bytes(node)
-    if not all(map(_legacy, found)):
+    byte_tensors = _bytes(node)
+    if not all(map(_legacy, byte_tensors)):
         return False
     if node.op_type not in _COMPUTES:
         return _joins_scales(node)
     if node.op_type in _ONE_SIDED:
-        return len(found) == _ONE_SIDED[node.op_type]
+        return len(byte_tensors) == _ONE_SIDED[node.op_type]
     own = node.inputs[: 2 if node.op_type == "FULLY_CONNECTED" else 1] + node.outputs[:1]
     return len(own) > 1 and all(map(_legacy, own))
 

@@ -364,10 +364,10 @@ def results(bound: BoundNode, q: Int64) -> Int64:
 
 def _sigmoidal_int16(bound: BoundNode) -> activations_int16.Interpolation:
     """Refuses an input scale that no multiplier holds."""
-    found = activations_int16.interpolation(bound.input(0).scale, tanh=isinstance(bound.node.op, Tanh))
-    if found is None:
+    interpolation = activations_int16.interpolation(bound.input(0).scale, tanh=isinstance(bound.node.op, Tanh))
+    if interpolation is None:
         raise _out_of_proportion(bound)
-    return found
+    return interpolation
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:

@@ -59,8 +59,8 @@ class Interpolation:
         index = np.minimum(np.abs(v) >> self.bits, _ENTRIES - 1)
         rest = np.abs(v) & ((1 << self.bits) - 1)
         between = (table[index] << self.bits) + rest * (table[index + 1] - table[index])
-        found = np.where(index < _ENTRIES - 1, between, self.saturated)
-        return np.asarray(np.where(v >= 0, self.above + found, self.below - found) >> self.output_right, np.int64)
+        sigmoid = np.where(index < _ENTRIES - 1, between, self.saturated)
+        return np.asarray(np.where(v >= 0, self.above + sigmoid, self.below - sigmoid) >> self.output_right, np.int64)
 
     def layer(self, bound: BoundNode) -> Layer:
         """Table and parameters."""

@@ -46,7 +46,7 @@ def from_onnx(node: SourceNode) -> Parsed:
     by_input = node.integer("opset", 11) >= 11
     node.counts((1, 3 if by_input else 1))
     whole = node.input(0).dtype.startswith(("int", "uint"))
-    found: list[float | int | None] = []
+    bounds: list[float | int | None] = []
     for position, name, default in ((1, "min", -_LARGEST), (2, "max", _LARGEST)):
         value: float | int | None = None if whole else default
         if by_input and node.has_input(position):
@@ -57,12 +57,12 @@ def from_onnx(node: SourceNode) -> Parsed:
                     f"one of {node.input(0).dtype} is expected",
                     tensor=node.input(position),
                 )
-            given = array.reshape(()).item()
-            value = int(given) if whole else (math.copysign(math.inf, default) if math.isnan(given) else float(given))
+            bound = array.reshape(()).item()
+            value = int(bound) if whole else (math.copysign(math.inf, default) if math.isnan(bound) else float(bound))
         elif not by_input:
             value = node.real(name, default)
-        found.append(value)
-    return Parsed(Clip(*found, numerics=Numerics.QOPERATOR))
+        bounds.append(value)
+    return Parsed(Clip(*bounds, numerics=Numerics.QOPERATOR))
 
 
 def _compares_numbers(bound: BoundNode) -> bool:

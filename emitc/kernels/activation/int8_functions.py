@@ -85,10 +85,10 @@ def results(bound: BoundNode, name: str, values: Int64) -> Int64:
     low, high = y.dtype.range
     centred = values - bound.input(0).zero_point
     if name in _REAL:
-        found = through_float(bound, lambda x: FUNCTIONS[name].apply(x, _REAL[name]), centred)
+        codes = through_float(bound, lambda x: FUNCTIONS[name].apply(x, _REAL[name]), centred)
         if name == "Log":
-            found = np.where(centred > 0, found, np.float32(low))
-        return np.asarray(np.clip(found, low, high), np.int64)
+            codes = np.where(centred > 0, codes, np.float32(low))
+        return np.asarray(np.clip(codes, low, high), np.int64)
     multiplier = _multiplier(bound, name)
     if name == "Abs":
         return np.clip(requantize(np.abs(centred), multiplier.q31, multiplier.shift) + y.zero_point, low, high)

@@ -166,8 +166,8 @@ def _check(bound: BoundNode) -> None:
         condition = first.tensor(first.outputs[0])
     assert condition is not None
     if condition.dtype is not DType.BOOL or condition.elements != 1:
-        found = f"{condition.dtype.value}{list(condition.shape)}"
-        raise damaged(bound, f"has the condition {found}", "one truth value is expected")
+        stated = f"{condition.dtype.value}{list(condition.shape)}"
+        raise damaged(bound, f"has the condition {stated}", "one truth value is expected")
     if isinstance(op, If):
         shapes = [[graph.tensor(name).shape for name in graph.outputs] for graph in op.graphs]
         what = f"{bound.node.op_type} has branches that give different shapes"

@@ -105,8 +105,8 @@ def from_tflite(node: SourceNode) -> Parsed:
     steps = node.integer("stride_h", low=1, high=_MAX_EXTRA), node.integer("stride_w", low=1, high=_MAX_EXTRA)
     same = node.text("padding", ("SAME", "VALID")) == "SAME"
     activation = node.fused_activation(("NONE", "RELU", "RELU6", "RELU_N1_TO_1"))
-    found = [_tflite_ends(*each, same=same) for each in zip(sizes[1:3], steps, w.shape[1:3], x.shape[1:3], strict=True)]
-    (top, bottom, extra_h), (left, right, extra_w) = found
+    ends = [_tflite_ends(*each, same=same) for each in zip(sizes[1:3], steps, w.shape[1:3], x.shape[1:3], strict=True)]
+    (top, bottom, extra_h), (left, right, extra_w) = ends
     window = Window(*steps, Padding(top, bottom, left, right))
     numerics = Numerics.PLAIN if x.dtype == "float32" else Numerics.TFLITE
     op = ConvTranspose(window, 1, extra_h, extra_w, activation, filters_first=True, numerics=numerics)
@@ -446,8 +446,8 @@ def lower(bound: BoundNode) -> Layer:
 def _factor_tables(bound: BoundNode, spec: KernelSpec) -> tuple[tuple[Table, ...], int]:
     """What sums are multiplied by, and how far the next output channel's is: 0 where one serves all."""
     if bound.op(ConvTranspose).numerics is Numerics.TFLITE:
-        found = requantization(bound)
-        return requantization_tables(found, spec), int(found.per_channel)
+        scale = requantization(bound)
+        return requantization_tables(scale, spec), int(scale.per_channel)
     values = tuple(_factors(bound).tolist())
     return (Table("multiplier", "float", values, "x_scale * w_scale / y_scale"),), int(len(values) > 1)
 

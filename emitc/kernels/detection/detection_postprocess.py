@@ -177,20 +177,20 @@ def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array,
     assert inputs[0] is not None and inputs[1] is not None
     boxes = _decoded(bound, _real(bound.input(0), inputs[0])[0])
     scores = _real(bound.input(1), inputs[1])[0][:, -op.classes :]
-    found: list[tuple[float, int, int]] = []
+    detections: list[tuple[float, int, int]] = []
     if op.per_class:
         for label in range(op.classes):
             chosen = _taken(op, boxes, scores[:, label], op.per_class)
-            found += [(float(scores[i, label]), i, label) for i in chosen]
-            found = sorted(found, key=lambda entry: -entry[0])[: op.max_detections]
+            detections += [(float(scores[i, label]), i, label) for i in chosen]
+            detections = sorted(detections, key=lambda entry: -entry[0])[: op.max_detections]
     else:
         labels = scores.argmax(axis=1)
         best = scores[np.arange(len(scores)), labels]
-        found = [(float(best[i]), i, int(labels[i])) for i in _taken(op, boxes, best, op.max_detections)]
+        detections = [(float(best[i]), i, int(labels[i])) for i in _taken(op, boxes, best, op.max_detections)]
     outputs = tuple(np.zeros(tensor.shape, np.float32) for tensor in bound.outputs)
-    for place, (score, box, label) in enumerate(found):
+    for place, (score, box, label) in enumerate(detections):
         outputs[0][0, place], outputs[1][0, place], outputs[2][0, place] = boxes[box], label, score
-    outputs[3][0] = len(found)
+    outputs[3][0] = len(detections)
     return outputs
 
 

@@ -212,8 +212,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         result = _results(bound, values_of(bound, inputs, 0), values_of(bound, inputs, 1))
         return (result.astype(y.dtype.value).reshape(y.shape),)
     numbers = operand(bound, inputs, 0), operand(bound, inputs, 1)
-    found = onnx_arithmetic.plain(_OPERATORS[type(op)], *numbers, y.dtype).reshape(y.shape)
-    return (bounded(found, _applied(bound), y.dtype) if op.numerics is Numerics.PLAIN else found,)
+    output = onnx_arithmetic.plain(_OPERATORS[type(op)], *numbers, y.dtype).reshape(y.shape)
+    return (bounded(output, _applied(bound), y.dtype) if op.numerics is Numerics.PLAIN else output,)
 
 
 def _sum_layer(bound: BoundNode, widest: int) -> Layer:

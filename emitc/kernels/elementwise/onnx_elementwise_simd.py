@@ -48,16 +48,16 @@ def product(bound: BoundNode, layer: Layer, results: Int64, clamp: Clamp, varian
         return reason
     scale_a, scale_b, scale_y = scales(bound)
     factor = scale_a * scale_b / scale_y
-    found = high_product(results, factor, zero_points(bound))
-    if found is None:
+    fit = high_product(results, factor, zero_points(bound))
+    if fit is None:
         return "no multiplier of 32 bits gives the bits for every pair"
     if variant == "dsp" and factor * 255 * 255 >= _SHORT:
         return "a product of more than 16 bits"
     params = (
         *offset_params(bound),
-        Param("multiplier", "int32_t", found.multiplier),
-        Param("bias", "int32_t", found.bias, "the output's zero point and the rounding"),
-        Param("right", "int32_t", found.right, "of the upper half of the product"),
+        Param("multiplier", "int32_t", fit.multiplier),
+        Param("bias", "int32_t", fit.bias, "the output's zero point and the rounding"),
+        Param("right", "int32_t", fit.right, "of the upper half of the product"),
         *clamp_params(clamp),
         Param("count", "int32_t", bound.output.elements),
     )

@@ -50,8 +50,10 @@ def quotients(bound: BoundNode, a: Int64, b: Int64, clamp: Clamp) -> Int64:
     over, under = np.broadcast_arrays(a - zero_a, b - zero_b)
     over = np.where(under < 0, -over, over)
     divisor = np.abs(under)
-    found = [Multiplier(0, 0), *(_reciprocal(value) for value in range(1, 256))]
-    inverse, bits = (np.array(part, np.int64)[divisor] for part in zip(*((m.q31, m.shift) for m in found), strict=True))
+    reciprocals = [Multiplier(0, 0), *(_reciprocal(value) for value in range(1, 256))]
+    inverse, bits = (
+        np.array(part, np.int64)[divisor] for part in zip(*((m.q31, m.shift) for m in reciprocals), strict=True)
+    )
     # Of a negative number, the bits of its complement.
     headroom = np.array([_WORD - value.bit_length() for value in range(256)], np.int64)[np.where(over < 0, ~over, over)]
     factor = multiplier_of(_factor(bound))

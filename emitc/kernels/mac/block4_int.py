@@ -37,19 +37,19 @@ def variants(
         pack, how, headers = _PACKINGS[name]
 
         def make(bound: BoundNode) -> Layer | str:
-            found = filters(bound)
-            if isinstance(found, str):
-                return found
+            arrays = filters(bound)
+            if isinstance(arrays, str):
+                return arrays
             layer = lower(bound)
             # Packed tables begin at a whole word.
             tables = tuple(
                 replace(
                     table,
-                    values=tuple(pack(found[table.role]).reshape(-1).tolist()),
+                    values=tuple(pack(arrays[table.role]).reshape(-1).tolist()),
                     comment=f"{table.comment}, {how}",
                     alignment=4,
                 )
-                if table.role in found
+                if table.role in arrays
                 else table
                 for table in layer.tables
             )

@@ -130,7 +130,7 @@ def _check_types(bound: BoundNode, bias: Tensor | None, *, short_bias: bool) -> 
     weights = (DType.INT8,) if numerics.float_scale else (DType.INT8, DType.INT4)
     if numerics is Numerics.QDQ:  # those that `recognise-qdq` makes finer for the sake of a bias
         weights = (DType.INT8, DType.INT16)
-    combinations = [(a, each, *added, b) for a in widths for b in widths for each in weights]
+    combinations = [(a, weight, *added, b) for a in widths for b in widths for weight in weights]
     if not numerics.float_scale:
         combinations += int16x8.combinations(bias is not None, short_bias=short_bias)
     require_dtypes(bound, combinations, known)

@@ -126,7 +126,7 @@ def depthwise(problem: MacProblem, *, mul32: bool = False) -> Layer | str:
         ahead=by_channel(channels, channels, 1, 1, 1),
         headers=HEADERS,
     )
-    return replace(layer, overlaps=tuple(replace(each, order=_tiled(each.order)) for each in layer.overlaps))
+    return replace(layer, overlaps=tuple(replace(overlap, order=_tiled(overlap.order)) for overlap in layer.overlaps))
 
 
 def _tiled(walk: AccessOrder) -> AccessOrder:

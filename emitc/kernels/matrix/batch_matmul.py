@@ -82,9 +82,9 @@ def _found(bound: BoundNode) -> Product | None:
 
 
 def _product(bound: BoundNode) -> Product:
-    found = _found(bound)
-    assert found is not None
-    return found
+    product = _found(bound)
+    assert product is not None
+    return product
 
 
 def _factor(bound: BoundNode) -> float:
@@ -104,7 +104,7 @@ def check(bound: BoundNode) -> None:
     require_dtypes(bound, [(t,) * 3 for t in _TYPES], known)
     op = bound.op(BatchMatMul)
     shapes = f"{list(a.shape)}{' transposed' * op.a_transposed} and {list(b.shape)}{' transposed' * op.b_transposed}"
-    found = require_fitting_matrices(bound, _found(bound), shapes)
+    product = require_fitting_matrices(bound, _found(bound), shapes)
     if y.dtype is DType.FLOAT32:
         return
     require_quantization(bound, a, b, y)
@@ -113,15 +113,15 @@ def check(bound: BoundNode) -> None:
     if not _factor(bound) < limit:
         raise out_of_proportion(bound, f"sums are multiplied by {_factor(bound)!r}, below {limit:g} is expected")
     largest = 255 if y.dtype is DType.INT8 else 1 << 15
-    if found.depth * largest**2 > most:
-        what = f"{bound.node.op_type} over {found.depth} elements"
+    if product.depth * largest**2 > most:
+        what = f"{bound.node.op_type} over {product.depth} elements"
         raise unsupported(bound, what, f"their sum can leave {most.bit_length() + 1} bits", "reduce the depth", a)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The broadcast batch, rows and columns."""
-    found = _product(bound)
-    return ((*found.batch, found.rows, found.columns),)
+    product = _product(bound)
+    return ((*product.batch, product.rows, product.columns),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -145,12 +145,12 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Loops over the batch round one product, four columns at a time."""
-    op, found, y = bound.op(BatchMatMul), _product(bound), bound.output
+    op, product, y = bound.op(BatchMatMul), _product(bound), bound.output
     operands, tables = operand_tables(bound)
-    a_row, a_step = (1, found.rows) if op.a_transposed else (found.depth, 1)
-    b_column, b_step = (found.depth, 1) if op.b_transposed else (1, found.columns)
+    a_row, a_step = (1, product.rows) if op.a_transposed else (product.depth, 1)
+    b_column, b_step = (product.depth, 1) if op.b_transposed else (1, product.columns)
     params = (
-        *batch_params(found),
+        *batch_params(product),
         Param("a_row", "int32_t", a_row, "from row to row of a, and along its depth"),
         Param("a_step", "int32_t", a_step),
         Param("b_column", "int32_t", b_column, "from column to column of b, and along its depth"),
@@ -190,8 +190,8 @@ def _by_rows(bound: BoundNode) -> Layer | str:
 
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
-    found = _product(bound)
-    return math.prod(found.batch) * found.rows * found.depth * found.columns
+    product = _product(bound)
+    return math.prod(product.batch) * product.rows * product.depth * product.columns
 
 
 KERNELS = (

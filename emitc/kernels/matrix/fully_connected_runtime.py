@@ -46,11 +46,15 @@ class ComputedFullyConnected(Accumulating):
 
 def applies(node: SourceNode) -> bool:
     """Whether weights or a bias are computed, of types that this operator has."""
-    given = [tensor for tensor in node.inputs if tensor is not None]
-    kinds = [tensor.dtype for tensor in given[:2]]
-    if len(kinds) < 2 or kinds not in (["float32"] * 2, ["int8"] * 2, ["int16", "int8"]) or given[WEIGHTS].is_variable:
+    operands = [tensor for tensor in node.inputs if tensor is not None]
+    kinds = [tensor.dtype for tensor in operands[:2]]
+    if (
+        len(kinds) < 2
+        or kinds not in (["float32"] * 2, ["int8"] * 2, ["int16", "int8"])
+        or operands[WEIGHTS].is_variable
+    ):
         return False
-    return any(tensor.data is None for tensor in given[WEIGHTS:])
+    return any(tensor.data is None for tensor in operands[WEIGHTS:])
 
 
 def check(bound: BoundNode) -> None:

@@ -124,9 +124,9 @@ def float_product(a: Array, b: Array) -> Array:
 
 
 def _product(bound: BoundNode) -> Product:
-    found = product_of(bound.input(0).shape, bound.input(1).shape)
-    assert found is not None
-    return found
+    product = product_of(bound.input(0).shape, bound.input(1).shape)
+    assert product is not None
+    return product
 
 
 def check(bound: BoundNode) -> None:
@@ -177,8 +177,8 @@ def _is_wide(bound: BoundNode) -> bool:
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """The broadcast batch, then rows and columns as far as the operands are no vectors."""
-    a, b, found = bound.input(0).shape, bound.input(1).shape, _product(bound)
-    return ((*found.batch, *((found.rows,) if len(a) > 1 else ()), *((found.columns,) if len(b) > 1 else ())),)
+    a, b, product = bound.input(0).shape, bound.input(1).shape, _product(bound)
+    return ((*product.batch, *((product.rows,) if len(a) > 1 else ()), *((product.columns,) if len(b) > 1 else ())),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -207,10 +207,10 @@ def operand_tables(bound: BoundNode) -> tuple[tuple[int, ...], tuple[Table, ...]
 
 def lower(bound: BoundNode) -> Layer:
     """Loops over the batch round one product, four columns at a time."""
-    a, b, y, found = bound.input(0), bound.input(1), bound.output, _product(bound)
+    a, b, y, product = bound.input(0), bound.input(1), bound.output, _product(bound)
     operands, tables = operand_tables(bound)
-    params = batch_params(found)
-    macs = y.elements * found.depth
+    params = batch_params(product)
+    macs = y.elements * product.depth
     types = "_".join(tensor.dtype.value for tensor in (a, b, y))
     if y.dtype is DType.FLOAT32:
         return Layer("matrix/matmul_float", "portable", operands, tables, params, macs=macs)
@@ -232,21 +232,21 @@ def _by_columns(bound: BoundNode, variant: str, depth: int, headers: tuple[str, 
 
     depth: the largest that it has code for. sums: numbers that it keeps for each column, besides one.
     """
-    layer, found = lower(bound), _product(bound)
+    layer, product = lower(bound), _product(bound)
     of_bytes = {layer.spec.x, layer.spec.w, layer.spec.y} == {"int8_t"}
     if layer.template != "matrix/matmul" or not of_bytes or _is_wide(bound):
         return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"
-    if found.rows == 1:
+    if product.rows == 1:
         return "it has a single row, which is multiplied by each column once"
-    if found.depth > depth:
+    if product.depth > depth:
         return f"sums of more than {depth} products"
-    columns = -(-found.columns // CHANNELS) * CHANNELS
+    columns = -(-product.columns // CHANNELS) * CHANNELS
     return replace(
         layer,
         tables=tuple(_in_fours(table) if table.role == "factor" else table for table in layer.tables),
         template=f"matrix/matmul_{variant}",
         variant=variant,
-        scratch=(Scratch("columns", columns * (4 + found.depth + 4 * sums)),),
+        scratch=(Scratch("columns", columns * (4 + product.depth + 4 * sums)),),
         headers=headers,
         spec=PLAIN,
         larger=True,
@@ -283,8 +283,8 @@ def float_fours(layer: Layer) -> Layer | str:
 
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
-    found = _product(bound)
-    return math.prod(found.batch) * found.rows * found.depth * found.columns
+    product = _product(bound)
+    return math.prod(product.batch) * product.rows * product.depth * product.columns
 
 
 FLOAT_UNIT_COST = Costs("qemu_m4 at c48a009, 2026-11-23", Cost(mac=2.9, output=4))

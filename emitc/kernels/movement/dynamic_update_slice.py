@@ -74,8 +74,8 @@ def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array,
 def _lower(bound: BoundNode) -> Layer:
     """The tensor is copied unless it is in place; then runs of the update."""
     x, update = bound.input(0), bound.input(_UPDATE)
-    found = _walk(bound)
-    loops = [(1, 0)] * (_LOOPS - len(found.loops)) + [(loop.count, loop.y_step) for loop in reversed(found.loops)]
+    strided = _walk(bound)
+    loops = [(1, 0)] * (_LOOPS - len(strided.loops)) + [(loop.count, loop.y_step) for loop in reversed(strided.loops)]
     largest_start = tuple(a - b for a, b in zip(x.shape, update.shape, strict=True))
     tables = (
         Table("room", "int32_t", largest_start, "the largest start along each dimension"),
@@ -89,7 +89,7 @@ def _lower(bound: BoundNode) -> Layer:
             for i, (count, step) in enumerate(loops)
             for name, value in ((f"n{i}", count), (f"y{i}", step))
         ),
-        Param("run_bytes", "int32_t", found.run_bytes, "copied at a time"),
+        Param("run_bytes", "int32_t", strided.run_bytes, "copied at a time"),
     )
     index = bound.input(_START).dtype
     spec = KernelSpec("" if index is DType.INT32 else "_s64", w=index.c_type)

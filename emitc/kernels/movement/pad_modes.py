@@ -86,13 +86,13 @@ def _around(positions: Int64, size: int, mode: str) -> Int64:
 
 
 def _positions(bound: BoundNode) -> tuple[Int64, ...]:
-    op, found = bound.op(BorderPad), []
+    op, positions = bound.op(BorderPad), []
     for size, (before, after) in zip(bound.input(0).shape, op.paddings, strict=True):
         first = max(-before, 0)
         left = size - first - max(-after, 0)
         inside = _around(np.arange(-max(before, 0), left + max(after, 0)), left, op.mode)
-        found.append(np.where(inside == OUTSIDE, OUTSIDE, inside + first))
-    return tuple(found)
+        positions.append(np.where(inside == OUTSIDE, OUTSIDE, inside + first))
+    return tuple(positions)
 
 
 def _fill(bound: BoundNode) -> int | float:

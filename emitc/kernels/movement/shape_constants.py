@@ -89,12 +89,12 @@ def _fill(node: SourceNode) -> Parsed:
 def _broadcast_args(node: SourceNode) -> Parsed:
     node.counts((2, 2))
     shapes = [node.constant_integers(position, "shape") for position in (0, 1)]
-    found = common_shape(shapes)
-    if found is None or any(size < 0 for shape in shapes for size in shape):
+    common = common_shape(shapes)
+    if common is None or any(size < 0 for shape in shapes for size in shape):
         raise node.refusal(
             f"BROADCAST_ARGS of {list(shapes[0])} and {list(shapes[1])}", "dimensions must be equal, or one of them 1"
         )
-    return Parsed(BroadcastArgs((len(found),), found), operands=())
+    return Parsed(BroadcastArgs((len(common),), common), operands=())
 
 
 def _check(bound: BoundNode) -> None:

@@ -111,9 +111,9 @@ def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array,
 
 def _lower(bound: BoundNode) -> Layer:
     """A walk that goes through the input again and again; by tables where it needs too many loops."""
-    found = _walk(bound)
-    if len(found.loops) <= MAX_LOOPS:
-        return move_layer(bound, found)
+    strided = _walk(bound)
+    if len(strided.loops) <= MAX_LOOPS:
+        return move_layer(bound, strided)
     return pick_layer(bound, bound.op(Repeat).shape, _positions(bound))
 
 

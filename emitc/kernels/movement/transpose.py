@@ -119,7 +119,7 @@ def cycles(factor: int, last: int) -> tuple[int, ...]:
     >>> cycles(3, 14), cycles(2, 3)
     ((1, 2), (1,))
     """
-    found: list[int] = []
+    starts: list[int] = []
     seen = bytearray(last)
     for start in range(1, last):
         if seen[start]:
@@ -129,8 +129,8 @@ def cycles(factor: int, last: int) -> tuple[int, ...]:
             seen[i] = 1
             i, length = i * factor % last, length + 1
         if length > 1:
-            found.append(start)
-    return tuple(found)
+            starts.append(start)
+    return tuple(starts)
 
 
 def _in_place(bound: BoundNode, found: StridedLoop) -> Layer | None:
@@ -161,8 +161,8 @@ def _in_place(bound: BoundNode, found: StridedLoop) -> Layer | None:
 
 def _lower(bound: BoundNode) -> Layer:
     """Where it lies, if few rows or columns change places; else one walk: dimensions that stay together are copied together."""
-    found = _walk(bound)
-    return _in_place(bound, found) or move_layer(bound, found)
+    strided = _walk(bound)
+    return _in_place(bound, strided) or move_layer(bound, strided)
 
 
 KERNELS = (

@@ -153,11 +153,11 @@ def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array,
         written.append((offset, offset + data.size))
     regions = (b"" if constants is None else constants.tobytes(), scratch, fast)
     HostModel().invoke(payload.tobytes(), regions, initialised={SCRATCH_REGION: written})
-    found = tuple(
+    outputs = tuple(
         scratch[offset : offset + tensor.size_bytes].copy().view(tensor.dtype.value).reshape(tensor.shape)
         for offset, tensor in _placed_outputs(bound)
     )
-    return (*found, scratch) if op.shared else found
+    return (*outputs, scratch) if op.shared else outputs
 
 
 def layer(bound: BoundNode, scratch_bytes: int, inside: Collection[str], places: tuple[Place, ...] = ()) -> Layer:

@@ -37,11 +37,11 @@ def from_onnx(node: SourceNode) -> Parsed:
 
 def check(bound: BoundNode) -> None:
     """Refuses other types, which the format does not have."""
-    found = tuple(t.dtype for t in bound.outputs)
-    if bound.input(0).dtype is not DType.FLOAT32 or found != _TYPES:
+    dtypes = tuple(t.dtype for t in bound.outputs)
+    if bound.input(0).dtype is not DType.FLOAT32 or dtypes != _TYPES:
         raise unsupported(
             bound,
-            f"{bound.node.op_type} from {bound.input(0).dtype.value} to {', '.join(t.value for t in found)} is not supported",
+            f"{bound.node.op_type} from {bound.input(0).dtype.value} to {', '.join(t.value for t in dtypes)} is not supported",
             "there is code for float32 to uint8, float32 and uint8",
             "export the model again",
         )

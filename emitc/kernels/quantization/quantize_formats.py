@@ -178,8 +178,8 @@ def check(bound: BoundNode) -> None:
         real, code, elements = code, real, _TO
     storage = SMALL_FLOATS[element].storage if element in SMALL_FLOATS else INTEGERS[element][0]
     zero = bound.optional(ZERO)
-    found = (real.dtype, bound.input(SCALE).dtype, code.dtype, storage if zero is None else zero.dtype)
-    if element not in elements or found != (DType.FLOAT32, DType.FLOAT32, storage, storage):
+    dtypes = (real.dtype, bound.input(SCALE).dtype, code.dtype, storage if zero is None else zero.dtype)
+    if element not in elements or dtypes != (DType.FLOAT32, DType.FLOAT32, storage, storage):
         raise unsupported(
             bound,
             f"{bound.node.op_type} between {real.dtype.value} and {element} is not supported",
@@ -221,8 +221,8 @@ def nearest_codes(kind: SmallFloat, values: Float32, signs: NDArray[np.bool_]) -
 def quantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The quotient in float32, rounded by numpy or by looking for the nearest value."""
     op = bound.op(Codes)
-    given, scale, zero = _operands(bound, inputs)
-    x = given.astype(np.float32)
+    operands, scale, zero = _operands(bound, inputs)
+    x = operands.astype(np.float32)
     with np.errstate(all="ignore"):
         ratio = np.asarray(x / scale, np.float32)
     kind = SMALL_FLOATS.get(op.element)
@@ -246,8 +246,8 @@ def dequantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tu
         codes = x.astype(np.int64)
         size, sign = codes & ((1 << kind.sign_bit) - 1), (codes >> kind.sign_bit) & 1
         beyond = np.where(size == kind.infinite, np.float32(np.inf), np.float32(np.nan))
-        found = np.where(size <= kind.highest, kind.values()[np.minimum(size, kind.highest)], beyond)
-        real = np.asarray(np.where(sign == 1, -found, found), np.float32)
+        magnitude = np.where(size <= kind.highest, kind.values()[np.minimum(size, kind.highest)], beyond)
+        real = np.asarray(np.where(sign == 1, -magnitude, magnitude), np.float32)
     with np.errstate(all="ignore"):
         return (np.asarray(real * scale, np.float32),)
 

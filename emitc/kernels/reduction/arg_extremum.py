@@ -93,10 +93,10 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     with np.errstate(invalid="ignore"):
         extreme = np.fmin if isinstance(op, ArgMin) else np.fmax
         equal = (values == extreme.reduce(values, axis=op.axis, keepdims=True)) & ~np.take(unknown, [0], op.axis)
-    found = np.asarray(np.argmax(np.flip(equal, op.axis) if op.last else equal, axis=op.axis))
+    positions = np.asarray(np.argmax(np.flip(equal, op.axis) if op.last else equal, axis=op.axis))
     if op.last:
-        found = np.where(equal.any(op.axis), values.shape[op.axis] - 1 - found, 0)
-    return (found.astype(bound.output.dtype.value).reshape(bound.output.shape),)
+        positions = np.where(equal.any(op.axis), values.shape[op.axis] - 1 - positions, 0)
+    return (positions.astype(bound.output.dtype.value).reshape(bound.output.shape),)
 
 
 def lower(bound: BoundNode) -> Layer:

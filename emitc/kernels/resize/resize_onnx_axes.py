@@ -79,17 +79,19 @@ def _away_from_zero(x: Float32) -> Float32:
 
 def nearest(axis: Axis, mode: str, rounding: str, *, extrapolated: bool) -> Int64:
     """The element of the input that each element of the output is; OUTSIDE where it lies in none."""
-    found = coordinates(axis, mode)
+    position = coordinates(axis, mode)
     if rounding == "round_prefer_ceil":
-        chosen = _away_from_zero(found)
+        chosen = _away_from_zero(position)
     elif rounding == "floor" or (rounding == SIMPLE and axis.scale >= 1.0):
-        chosen = np.floor(found)
+        chosen = np.floor(position)
     elif rounding in ("ceil", SIMPLE):
-        chosen = np.ceil(found)
+        chosen = np.ceil(position)
     else:
-        chosen = np.where(found == np.trunc(found) + np.float32(0.5), np.floor(found), _away_from_zero(found))
+        chosen = np.where(
+            position == np.trunc(position) + np.float32(0.5), np.floor(position), _away_from_zero(position)
+        )
     inside = np.clip(chosen, 0, axis.size - 1).astype(np.int64)
-    return np.where(_outside(axis, found), OUTSIDE, inside) if extrapolated else inside
+    return np.where(_outside(axis, position), OUTSIDE, inside) if extrapolated else inside
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,23 +104,23 @@ class Taps:
 
 def linear(axis: Axis, mode: str, *, extrapolated: bool) -> Taps:
     """The two neighbours by their nearness; at the end, where they are the same, half each."""
-    found = coordinates(axis, mode)
-    real = np.clip(found, 0, np.float32(axis.size - 1))
+    position = coordinates(axis, mode)
+    real = np.clip(position, 0, np.float32(axis.size - 1))
     low = np.minimum(real.astype(np.int64), axis.size - 1)
     high = np.minimum(low + 1, axis.size - 1)
     shares = np.stack([np.abs(real - high.astype(np.float32)), np.abs(real - low.astype(np.float32))], 1)
     shares[low == high] = 0.5
     positions = np.stack([low, high], 1)
     if extrapolated:
-        positions[_outside(axis, found)] = OUTSIDE
+        positions[_outside(axis, position)] = OUTSIDE
     return Taps(positions, shares.astype(np.float32))
 
 
 def cubic(axis: Axis, mode: str, a: float, *, exclude_outside: bool, extrapolated: bool) -> Taps:
     """The four neighbours by Keys' convolution with coefficient `a`; those beyond the end are its last element, or left out."""
-    found = coordinates(axis, mode)
-    below = np.floor(found)
-    s = (found - below).astype(np.float64)
+    position = coordinates(axis, mode)
+    below = np.floor(position)
+    s = (position - below).astype(np.float64)
     near, far = (np.abs(s + 1), np.abs(2 - s)), (s, 1 - s)
     outer = [((a * d - 5 * a) * d + 8 * a) * d - 4 * a for d in near]
     inner = [((a + 2) * d - (a + 3)) * d * d + 1 for d in far]
@@ -129,5 +131,5 @@ def cubic(axis: Axis, mode: str, a: float, *, exclude_outside: bool, extrapolate
         weights /= weights.sum(1, keepdims=True)
     positions = np.clip(positions, 0, axis.size - 1)
     if extrapolated:
-        positions[_outside(axis, found)] = OUTSIDE
+        positions[_outside(axis, position)] = OUTSIDE
     return Taps(positions, weights.astype(np.float32))

@@ -61,8 +61,8 @@ def picked_walk(shape: Shape, positions: Sequence[Int64], element_bytes: int) ->
     counts = tuple(axis.size for axis in positions)
     start = sum(line[0] * step for line, step in zip(lines, steps, strict=True) if line)
     x_steps = [line[1] * step for line, step in zip(lines, steps, strict=True) if line]
-    found = walk(counts, x_steps, strides(counts, element_bytes), element_bytes, start)
-    return found if len(found.loops) <= MAX_LOOPS else None
+    loops = walk(counts, x_steps, strides(counts, element_bytes), element_bytes, start)
+    return loops if len(loops.loops) <= MAX_LOOPS else None
 
 
 def require_pickable(bound: BoundNode, shape: Shape, positions: Sequence[Int64]) -> None:
@@ -96,9 +96,9 @@ def pick_layer(bound: BoundNode, shape: Shape, positions: Sequence[Int64], fill:
     fill: value at positions outside, in the tensor's own type.
     """
     x = bound.input(0)
-    found = picked_walk(shape, positions, x.dtype.bytes)
-    if found is not None:
-        return move_layer(bound, found)
+    loops = picked_walk(shape, positions, x.dtype.bytes)
+    if loops is not None:
+        return move_layer(bound, loops)
     filled = any(bool((axis == OUTSIDE).any()) for axis in positions)
     axes: list[tuple[int, Int64 | None]] = []
     pairs = zip(shape, positions, strict=True)

@@ -63,11 +63,11 @@ def typed(x: DType, y: DType, w: DType | None = None) -> KernelSpec:
 
 def require_types(bound: BoundNode, supported: Collection[tuple[DType, ...]], code_for: str) -> None:
     """Refuses element types (inputs, then the output) that have no code. The format itself was checked by the frontend."""
-    found = (*(t.dtype for t in bound.inputs if t is not None), bound.output.dtype)
-    if found not in supported:
+    dtypes = (*(t.dtype for t in bound.inputs if t is not None), bound.output.dtype)
+    if dtypes not in supported:
         raise unsupported(
             bound,
-            f"{bound.node.op_type} with element types ({', '.join(d.value for d in found)}) is not supported",
+            f"{bound.node.op_type} with element types ({', '.join(d.value for d in dtypes)}) is not supported",
             f"there is code for {code_for}",
             "put a Cast around the operator, or replace it",
             bound.output,

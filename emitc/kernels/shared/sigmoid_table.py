@@ -49,8 +49,8 @@ def _between(magnitude: Int64, bits: int, beyond: int) -> Int64:
 def sigmoid_q15(x: Int64) -> Int64:
     """Sigmoid of Q3.12 values in Q0.15: half up above 0, the mirror image below."""
     scaled = 3 * x
-    found = _between(np.abs(scaled), 9, 0x7FFF << 10)
-    return np.where(scaled >= 0, found + (1 << 9), (1 << 25) - found + (1 << 9) - 1) >> 10
+    magnitude = _between(np.abs(scaled), 9, 0x7FFF << 10)
+    return np.where(scaled >= 0, magnitude + (1 << 9), (1 << 25) - magnitude + (1 << 9) - 1) >> 10
 
 
 def tanh_scaling(exponent: int) -> tuple[int, int]:
@@ -63,5 +63,5 @@ def tanh_q15(x: Int64, exponent: int) -> Int64:
     """Tanh of int16 values in units of 2**exponent, in Q0.15."""
     factor, right = tanh_scaling(exponent)
     scaled = (x * factor + ((1 << right) >> 1)) >> right
-    found = _between(np.abs(scaled), 8, 0xFFFF << 8) - (1 << 23)
-    return np.where(scaled >= 0, found + (1 << 7), (1 << 7) - 1 - found) >> 8
+    magnitude = _between(np.abs(scaled), 8, 0xFFFF << 8) - (1 << 23)
+    return np.where(scaled >= 0, magnitude + (1 << 7), (1 << 7) - 1 - magnitude) >> 8

@@ -148,9 +148,9 @@ def _root(value: int) -> int:
 
 def _root_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In Python's integers."""
-    given = bound.input(1).array() if bound.input(1).is_constant else inputs[1]
-    assert inputs[0] is not None and given is not None
-    bits = min(max(int(given.reshape(())), 0), 32)
+    scale_bits = bound.input(1).array() if bound.input(1).is_constant else inputs[1]
+    assert inputs[0] is not None and scale_bits is not None
+    bits = min(max(int(scale_bits.reshape(())), 0), 32)
     roots = [_root(int(v)) >> bits for v in inputs[0].reshape(-1).tolist()]
     return (np.array(roots, np.uint32).reshape(bound.output.shape),)
 

@@ -76,31 +76,31 @@ def _trimmed(bound: BoundNode) -> dict[str, list[int]]:
 
     As they are where none is left, or bands share so many weights that one behind the other they would be more.
     """
-    given = [bound.input(i).array().tolist() for i in range(1, 6)]
-    weights, unweights, first, start, widths = given
-    found: dict[str, list[int]] = {role: [] for role in _ROLES}
+    arrays = [bound.input(i).array().tolist() for i in range(1, 6)]
+    weights, unweights, first, start, widths = arrays
+    tables: dict[str, list[int]] = {role: [] for role in _ROLES}
     for frequency, begin, width in zip(first, start, widths, strict=True):
         counting = [i for i in range(max(width, 0)) if weights[begin + i] or unweights[begin + i]] or [0, -1]
         low, end = counting[0], counting[-1] + 1
-        found["frequency_starts"].append(frequency + low)
-        found["weight_starts"].append(len(found["weights"]))
-        found["widths"].append(end - low)
-        found["weights"] += weights[begin + low : begin + end]
-        found["unweights"] += unweights[begin + low : begin + end]
-    small = 0 < len(found["weights"]) <= len(weights) and max(found["frequency_starts"]) <= _LARGEST
-    return found if small else dict(zip(_ROLES, given, strict=True))
+        tables["frequency_starts"].append(frequency + low)
+        tables["weight_starts"].append(len(tables["weights"]))
+        tables["widths"].append(end - low)
+        tables["weights"] += weights[begin + low : begin + end]
+        tables["unweights"] += unweights[begin + low : begin + end]
+    small = 0 < len(tables["weights"]) <= len(weights) and max(tables["frequency_starts"]) <= _LARGEST
+    return tables if small else dict(zip(_ROLES, arrays, strict=True))
 
 
 def lower(bound: BoundNode) -> Layer:
     """Band by band. Products with weights that are not negative take fewer instructions."""
-    found = {role: values or [0] for role, values in _trimmed(bound).items()}
-    signed = min(found["weights"] + found["unweights"]) < 0
+    tables = {role: values or [0] for role, values in _trimmed(bound).items()}
+    signed = min(tables["weights"] + tables["unweights"]) < 0
     spec = KernelSpec("_signed" if signed else "", w="int16_t" if signed else "uint16_t")
-    places = zip(found["frequency_starts"], found["weight_starts"], found["widths"], strict=True)
+    places = zip(tables["frequency_starts"], tables["weight_starts"], tables["widths"], strict=True)
     return _layer(
         bound,
-        Table("weights", spec.w, tuple(found["weights"]), "weights of the bands", pixels_per_load=0),
-        Table("unweights", spec.w, tuple(found["unweights"]), "unweights of the bands"),
+        Table("weights", spec.w, tuple(tables["weights"]), "weights of the bands", pixels_per_load=0),
+        Table("unweights", spec.w, tuple(tables["unweights"]), "unweights of the bands"),
         Table("places", "int16_t", _chained(places), "starts of the bands' frequencies and weights, and widths"),
         spec=spec,
     )
@@ -117,11 +117,11 @@ def _chained(rows: Iterable[Sequence[int]]) -> tuple[int, ...]:
 
 def _in_groups(bound: BoundNode, size: int) -> Layer | str:
     """Of bands of whole groups of `size` frequencies, one or more: with weights of 0, in front where the frequencies end."""
-    found, frequencies = _trimmed(bound), bound.input(0).elements
-    widths = [max(width, 0) for width in found["widths"]]
-    if not found["weights"] or min(found["weights"] + found["unweights"]) < 0:
+    tables, frequencies = _trimmed(bound), bound.input(0).elements
+    widths = [max(width, 0) for width in tables["widths"]]
+    if not tables["weights"] or min(tables["weights"] + tables["unweights"]) < 0:
         return "it has no weights, or negative ones"
-    if sum(widths) > len(found["weights"]):
+    if sum(widths) > len(tables["weights"]):
         return "its bands share weights"
     counts = [max(-(-width // size), 1) for width in widths]
     if size * max(counts) > frequencies:
@@ -129,13 +129,13 @@ def _in_groups(bound: BoundNode, size: int) -> Layer | str:
     groups: list[int] = []
     places: list[tuple[int, int]] = []
     for first, start, width, count in zip(
-        found["frequency_starts"], found["weight_starts"], widths, counts, strict=True
+        tables["frequency_starts"], tables["weight_starts"], widths, counts, strict=True
     ):
         begin = min(max(first, 0), frequencies - size * count)
         places.append((begin, count))
         for group in range(begin - first, begin - first + size * count, size):
             for role in ("weights", "unweights"):
-                groups += [found[role][start + i] if 0 <= i < width else 0 for i in range(group, group + size)]
+                groups += [tables[role][start + i] if 0 <= i < width else 0 for i in range(group, group + size)]
     together = f"weights and unweights of {size} frequencies at a time, band by band"
     return _layer(
         bound,

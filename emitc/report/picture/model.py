@@ -114,24 +114,24 @@ class Shared:
 
 def shared_bytes(panel: Panel) -> tuple[Shared, ...]:
     """Where buffers that are alive together share addresses: an operator writes over its own input."""
-    found = []
+    pairs = []
     for j, right in enumerate(panel.bars):
         for i, left in enumerate(panel.bars[:j]):
             low = max(left.offset_bytes, right.offset_bytes)
             high = min(left.offset_bytes + left.size_bytes, right.offset_bytes + right.size_bytes)
             first, end = max(left.first, right.first), min(left.end, right.end)
             if low < high and first < end:
-                found.append(Shared(i, j, low, high, first, end))
-    return tuple(found)
+                pairs.append(Shared(i, j, low, high, first, end))
+    return tuple(pairs)
 
 
 def partners(panel: Panel) -> dict[int, list[tuple[int, Shared]]]:
     """By index of each bar that shares bytes: the other bar's index, and what they share."""
-    found: dict[int, list[tuple[int, Shared]]] = {}
+    result: dict[int, list[tuple[int, Shared]]] = {}
     for shared in shared_bytes(panel):
-        found.setdefault(shared.one, []).append((shared.other, shared))
-        found.setdefault(shared.other, []).append((shared.one, shared))
-    return found
+        result.setdefault(shared.one, []).append((shared.other, shared))
+        result.setdefault(shared.other, []).append((shared.one, shared))
+    return result
 
 
 def shown_name(name: str, longest: int = 60) -> str:

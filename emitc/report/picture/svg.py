@@ -99,20 +99,20 @@ class _PanelDrawing:
         """The elements of the panel."""
         panel = self._panel
         longest = int((max(self._right, _NARROWEST_PICTURE - _RIGHT) - _LEFT) / (_SMALL * _CHARACTER))
-        found = [f'<g class="panel">{_text(_LEFT, self._title_at, shown_name(panel.heading, 150))}']
+        elements = [f'<g class="panel">{_text(_LEFT, self._title_at, shown_name(panel.heading, 150))}']
         if panel.note:
-            found.append(_text(_LEFT, self._title_at + _ROW, shown_name(panel.note, longest), size=_SMALL))
-        found.append(_rect("free", _LEFT, self._ceiling, self._right - _LEFT, self._height))
-        found += self._bands()
-        found += self._address_axis()
-        found += [self._bar(number, bar) for number, bar in self._bars]
+            elements.append(_text(_LEFT, self._title_at + _ROW, shown_name(panel.note, longest), size=_SMALL))
+        elements.append(_rect("free", _LEFT, self._ceiling, self._right - _LEFT, self._height))
+        elements += self._bands()
+        elements += self._address_axis()
+        elements += [self._bar(number, bar) for number, bar in self._bars]
         for each in self._shared:
             x, width = self._x(each.first), (each.end - each.first) * self._step_width
-            found.append(_rect("shares", x, self._y(each.high), width, (each.high - each.low) * self._scale))
-        found += [self._label(number, bar) for number, bar in self._bars if self._inside(number, bar)[0]]
+            elements.append(_rect("shares", x, self._y(each.high), width, (each.high - each.low) * self._scale))
+        elements += [self._label(number, bar) for number, bar in self._bars if self._inside(number, bar)[0]]
         if self._peak >= 0:
-            found.append(_rect("frame", self._x(self._peak), self._ceiling, self._step_width, self._height))
-        return [*found, *self._numbers_outside(), *self._step_axis(), *self._bound(), "</g>"]
+            elements.append(_rect("frame", self._x(self._peak), self._ceiling, self._step_width, self._height))
+        return [*elements, *self._numbers_outside(), *self._step_axis(), *self._bound(), "</g>"]
 
     def _x(self, step: int) -> int:
         return _LEFT + step * self._step_width
@@ -184,8 +184,8 @@ class _PanelDrawing:
     def _numbers_outside(self) -> list[str]:
         """Numbers of bars that have no room for them of their own, under the plot where the bar starts."""
         below = self._floor + 4 + _SMALL + 1
-        found = [_text(x, below + row * (_SMALL + 1), n, "label", size=_SMALL) for row, x, n in self._outside]
-        return [*found, _text(_LEFT - 4, below, "starts here", size=_SMALL, anchor="end")] if found else []
+        elements = [_text(x, below + row * (_SMALL + 1), n, "label", size=_SMALL) for row, x, n in self._outside]
+        return [*elements, _text(_LEFT - 4, below, "starts here", size=_SMALL, anchor="end")] if elements else []
 
     def _bands(self) -> list[str]:
         """Bands under the bars: steps that stand for several operators, and the peak."""
@@ -205,25 +205,25 @@ class _PanelDrawing:
         return f'<line class="{kind}" x1="{_LEFT}" y1="{_figure(y)}" x2="{self._right}" y2="{_figure(y)}"/>'
 
     def _address_axis(self) -> list[str]:
-        found = []
+        elements = []
         every = _round_step(max(1, self._panel.size_bytes))
         for address in range(0, self._panel.size_bytes + 1, every):
             y = self._y(address)
-            found += [self._across("grid", y), _text(_LEFT - 6, y + 3, f"{address}", size=_SMALL, anchor="end")]
-        return found
+            elements += [self._across("grid", y), _text(_LEFT - 6, y + 3, f"{address}", size=_SMALL, anchor="end")]
+        return elements
 
     def _step_axis(self) -> list[str]:
-        found = [self._across("axis", self._floor)]
+        elements = [self._across("axis", self._floor)]
         longest = int(_STEP_LABELS / (_SMALL * _CHARACTER))
         for step, label in enumerate(self._picture.steps):
             x, y = self._x(step) + self._step_width / 2 + 3, self._names_at + 2
             marked = f"PEAK {label.text}" if step == self._panel.peak_step else label.text
             text = f"{marked} = {label.stands_for}" if label.stands_for else marked
-            found.append(
+            elements.append(
                 f'<text x="{x}" y="{y}" font-size="{_SMALL}" text-anchor="end" transform="rotate(-90 {x} {y})">'
                 f"{_escaped(shown_name(text, longest))}<title>{_escaped(shown_name(text, 200))}</title></text>"
             )
-        return found
+        return elements
 
     def _bound(self) -> list[str]:
         panel, top = self._panel, self._across("top", self._y(self._panel.size_bytes))
@@ -237,31 +237,31 @@ class _PanelDrawing:
 def _stacked(labels: Iterable[tuple[int, str]]) -> list[tuple[int, int, str]]:
     """(row, x, text) of labels that start at their x, or a little to the right, each in the first row with room for it."""
     ends: list[float] = []
-    found = []
+    panels = []
     for x, text in sorted(labels):
         width = len(text) * _SMALL * _CHARACTER + 4
         row = next((row for row, end in enumerate(ends) if end <= x), len(ends))
         if row == len(ends):
             ends.append(0.0)
         ends[row] = x + width
-        found.append((row, x, text))
-    return found
+        panels.append((row, x, text))
+    return panels
 
 
 def _legend(panel: Panel, top: int, columns: int) -> list[str]:
     rows = -(-len(panel.bars) // columns)
     longest = int((_LEGEND_COLUMN - 20) / (_SMALL * _CHARACTER))
-    found = []
+    elements = []
     for number, bar in enumerate(panel.bars, 1):
         column, row = divmod(number - 1, max(1, rows))
         x, y = 12 + column * _LEGEND_COLUMN, top + row * _ROW
         figures = f" {bar.size_bytes} B at {bar.offset_bytes}, {_range(bar.first, bar.end)}"
         name = shown_name(bar.name, max(8, longest - len(figures) - len(f"{number} ")))
-        found.append(
+        elements.append(
             f'<rect x="{x}" y="{y - 8}" width="9" height="9" fill="{_colour(number, bar.kind)}" stroke="#57606a"/>'
             + _text(x + 14, y, f"{number} {name}{figures}", size=_SMALL)
         )
-    return found
+    return elements
 
 
 def _colour(number: int, kind: str) -> str:

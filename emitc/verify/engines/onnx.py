@@ -75,12 +75,12 @@ class OnnxRuntimeEngine:
         check_inputs(inputs, expected + types[len(expected) :])
         with refusals(self.name, "run the model", _HINT):
             names = [i.name for i in self._session.get_inputs()]
-            given = {name: np.array(array, order="C") for name, array in zip(names, inputs, strict=True)}
-            found = self._session.run(self._outputs, given)
+            feeds = {name: np.array(array, order="C") for name, array in zip(names, inputs, strict=True)}
+            outputs = self._session.run(self._outputs, feeds)
         if self._preserve:
-            values = zip((*names, *self._outputs), (*given.values(), *found), strict=True)
+            values = zip((*names, *self._outputs), (*feeds.values(), *outputs), strict=True)
             self._values = {name: np.array(value) for name, value in values if isinstance(value, np.ndarray)}
-        return [np.array(value) for value in found[: self._output_count]]
+        return [np.array(value) for value in outputs[: self._output_count]]
 
     def tensors(self) -> Mapping[TensorKey, Array]:
         """See Engine."""

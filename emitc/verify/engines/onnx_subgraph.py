@@ -31,19 +31,19 @@ def inner_model(model_bytes: bytes, graph: Graph, inputs: Sequence[Array]) -> by
     made.graph.CopyFrom(own)
     for field in (made.graph.input, made.graph.output):
         del field[:]
-    given = {_label(graph, name): value for name, value in zip(graph.inputs, inputs, strict=True)}
-    for name, value in given.items():
+    feeds = {_label(graph, name): value for name, value in zip(graph.inputs, inputs, strict=True)}
+    for name, value in feeds.items():
         kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
         made.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, value.shape))
     for value in own.input:
-        if value.name not in given:
+        if value.name not in feeds:
             # The number of a round that nothing needs, or a condition, which holds in every round.
             kind = value.type.tensor_type.elem_type
             initial = onnx.helper.make_tensor(value.name, kind, (), [kind == onnx.TensorProto.BOOL])
             made.graph.initializer.append(initial)
     for value in own.output:
         made.graph.output.add().name = value.name
-    known = {*given, *(value.name for value in own.input)}
+    known = {*feeds, *(value.name for value in own.input)}
     outer = _OuterConstants(round_it)
     if not all(outer.has(name) for name in sorted(_free(own)) if name not in known):
         return None

@@ -242,11 +242,13 @@ class PiecesEngine:
         within = {int(index) for each in kept for index in each.outputs}
         read = dict.fromkeys(int(index) for each in kept for index in each.inputs if index >= 0)
         tensors = self._graph.tensors
-        given = [i for i in read if i not in within and self._data_of(tensors[i]) is None and not tensors[i].isVariable]
+        entering = [
+            i for i in read if i not in within and self._data_of(tensors[i]) is None and not tensors[i].isVariable
+        ]
         first = self._graph.tensors[made[0]]
         label = f'op {position} {code} "{(first.name or b"").decode(errors="replace")}"'
-        data = self._cut(kept, given, made)
-        return _Piece(label, given, made, data, self._unfit(operator, code), self._unfit_other(operator, code))
+        data = self._cut(kept, entering, made)
+        return _Piece(label, entering, made, data, self._unfit(operator, code), self._unfit_other(operator, code))
 
     def _unfit(self, operator: Any, code: str) -> str:
         """Why TFLite Micro cannot be the reference of an operator that it has."""
@@ -267,8 +269,8 @@ class PiecesEngine:
     def _cut(self, operators: Sequence[Any], given: Sequence[int], made: Sequence[int]) -> bytes:
         model, graph = copy.copy(self._model), copy.copy(self._graph)
         lists = [each.inputs for each in operators] + [each.outputs for each in operators]
-        lists += [each.intermediates for each in operators if each.intermediates is not None]
-        used = sorted({int(index) for each in lists for index in each if index >= 0})
+        lists += [operator.intermediates for operator in operators if operator.intermediates is not None]
+        used = sorted({int(index) for values in lists for index in values if index >= 0})
         place = {old: new for new, old in enumerate(used)}
         graph.tensors = [self._graph.tensors[index] for index in used]
         graph.inputs, graph.outputs = [place[i] for i in given], [place[i] for i in made]
@@ -279,7 +281,7 @@ class PiecesEngine:
         for inner in model.subgraphs[1:]:
             inner.operators = [_calling(each, called) for each in inner.operators or ()]
         model.metadata = model.metadataBuffer = model.signatureDefs = None
-        needed = {tensor.buffer for each in model.subgraphs for tensor in each.tensors or ()}
+        needed = {tensor.buffer for subgraph in model.subgraphs for tensor in subgraph.tensors or ()}
         schema, buffers = self._runtime.schema_fb, enumerate(self._model.buffers)
         model.buffers = [_Buffer(schema, each.data) if i in needed else schema.BufferT() for i, each in buffers]
         builder = flatbuffers.Builder(1024)
@@ -288,14 +290,14 @@ class PiecesEngine:
 
     def _called_by(self, operators: Sequence[Any]) -> dict[int, int]:
         """The graphs that the operators run, by their index in the file: the index that each has in the cut model."""
-        found: set[int] = set()
+        indices: set[int] = set()
         left = list(operators)
         while left:
             options = left.pop().builtinOptions
-            more = {getattr(options, name) for name in _CALLS if hasattr(options, name)} - found
-            found |= more
+            more = {getattr(options, name) for name in _CALLS if hasattr(options, name)} - indices
+            indices |= more
             left += [each for index in more for each in self._model.subgraphs[index].operators or ()]
-        return {index: place + 1 for place, index in enumerate(sorted(found))}
+        return {index: place + 1 for place, index in enumerate(sorted(indices))}
 
 
 def _calling(operator: Any, graphs: Mapping[int, int], tensors: Mapping[int, int] | None = None) -> Any:

@@ -71,7 +71,7 @@ def by_tensor(graph: Graph, source_format: str, values: Mapping[TensorKey, Array
         known = ((tensor.name, _as_stored(tensor, value)) for tensor, value in present)
         return {name: stored for name, stored in known if stored is not None}
     labels = Counter(tensor.label for tensor in graph.tensors if tensor.source >= 0)
-    found: dict[str, Array] = {}
+    values_by_name: dict[str, Array] = {}
     for tensor in graph.tensors:
         label = tensor.label or tensor.name
         value = _by_label(label, values) if labels[label] < 2 else None
@@ -81,5 +81,5 @@ def by_tensor(graph: Graph, source_format: str, values: Mapping[TensorKey, Array
         if tensor.order and len(tensor.order) == stored.ndim:
             stored = stored.transpose(tensor.order)
         if stored.shape == tensor.shape:
-            found[tensor.name] = stored
-    return found
+            values_by_name[tensor.name] = stored
+    return values_by_name

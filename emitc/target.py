@@ -186,13 +186,13 @@ class Board:
     @property
     def arena_regions(self) -> tuple[MemoryRegion, ...]:
         """The RAM that arenas can lie in, fastest first: regions that touch and cost the same are one, under the first's name."""
-        found: list[MemoryRegion] = []
+        regions: list[MemoryRegion] = []
         for region in sorted((each for each in self.memory if each.kind == "ram"), key=lambda each: each.start):
-            if found and (found[-1].end, found[-1].cost) == (region.start, region.cost):
-                found[-1] = replace(found[-1], size_bytes=found[-1].size_bytes + region.size_bytes)
+            if regions and (regions[-1].end, regions[-1].cost) == (region.start, region.cost):
+                regions[-1] = replace(regions[-1], size_bytes=regions[-1].size_bytes + region.size_bytes)
             else:
-                found.append(region)
-        return tuple(sorted(found, key=lambda each: (each.cost, -each.size_bytes, each.start)))
+                regions.append(region)
+        return tuple(sorted(regions, key=lambda each: (each.cost, -each.size_bytes, each.start)))
 
     @property
     def ram_bytes(self) -> int:
@@ -256,9 +256,9 @@ def _timing(target: _Table) -> Timing | None:
         return None
     source, error = table.text("source"), table.positive("error_percent", zero=True)
     given = {
-        each.name: table.cycles(each.name, None if each.default is MISSING else float(each.default), zero=True)
-        for each in fields(Timing)
-        if each.name not in ("source", "error_percent")
+        field.name: table.cycles(field.name, None if field.default is MISSING else float(field.default), zero=True)
+        for field in fields(Timing)
+        if field.name not in ("source", "error_percent")
     }
     table.close()
     return Timing(source, error, **given)
@@ -270,9 +270,9 @@ def _flash_timing(board: _Table) -> FlashTiming | None:
     if table is None:
         return None
     code, constants = (table.cycles(key, zero=True) for key in ("code_percent", "cycles_per_constant_byte"))
-    found = FlashTiming(table.text("source"), table.positive("error_percent"), code, constants)
+    timing = FlashTiming(table.text("source"), table.positive("error_percent"), code, constants)
     table.close()
-    return found
+    return timing
 
 
 def read_board(path: Path) -> Board:
@@ -379,7 +379,7 @@ class _Table:
         self._file = file
         self._name = name
         self._content = content
-        self._asked: set[str] = set()
+        self._known: set[str] = set()
 
     def refusal(self, key: str, why: str) -> EmitcError:
         """The error that names file, table and key."""
@@ -393,8 +393,8 @@ class _Table:
 
     def close(self) -> None:
         """Raises for the first key that is none of the schema's."""
-        for key in sorted(set(self._content) - self._asked):
-            raise self.refusal(key, f"unknown key; known are {', '.join(sorted(self._asked))}")
+        for key in sorted(set(self._content) - self._known):
+            raise self.refusal(key, f"unknown key; known are {', '.join(sorted(self._known))}")
 
     def table(self, key: str) -> _Table:
         return _Table(self._file, key, self._value(key, dict))
@@ -442,7 +442,7 @@ class _Table:
         return float(value)
 
     def _value(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:
-        self._asked.add(key)
+        self._known.add(key)
         value = self._content.get(key, default)
         if value is None:
             raise self.refusal(key, "missing")

@@ -24,23 +24,23 @@ __all__ = ["LEVELS", "dump_json", "dump_text"]
 
 def dump_json(compiled: Compiled, level: str) -> dict[str, Any]:
     """A level of a compilation. Raises EmitcError for one that this compilation did not have."""
-    found: dict[str, Any] = {"emitc_dump": 1, "level": level, "model": compiled.program.origin.model_file}
+    dump: dict[str, Any] = {"emitc_dump": 1, "level": level, "model": compiled.program.origin.model_file}
     if level == SOURCE:
-        return found | source_json(compiled.source)
+        return dump | source_json(compiled.source)
     if level in _OF_PROGRAMS:
-        return found | _OF_PROGRAMS[level](compiled.program)
+        return dump | _OF_PROGRAMS[level](compiled.program)
     main = [step.graph for step in compiled.history if step.name == level and not step.inside]
     if not main:
         why = "this compilation leaves the step out"
         hint = "leave --without out, or ask for another level"
         raise EmitcError(f"there is no graph after {level}", Where(option=f"--after {level}"), why, hint)
     inner = [step for step in compiled.history if step.name == level and step.inside and level != BUILT]
-    found |= graph_json(main[-1])
+    dump |= graph_json(main[-1])
     if level == CUT:
-        found |= {"partition": compiled.partition.to_json()}
+        dump |= {"partition": compiled.partition.to_json()}
     if inner:
-        found["inside"] = [{"inside": list(step.inside), **graph_json(step.graph)} for step in inner]
-    return found
+        dump["inside"] = [{"inside": list(step.inside), **graph_json(step.graph)} for step in inner]
+    return dump
 
 
 def dump_text(content: dict[str, Any]) -> str:

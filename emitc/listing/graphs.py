@@ -68,24 +68,24 @@ def _content(data: bytes | None) -> dict[str, Any]:
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
-    found = members(tensor, "name dtype shape") | _quantization(tensor.quantization) | _content(tensor.data)
+    entry = members(tensor, "name dtype shape") | _quantization(tensor.quantization) | _content(tensor.data)
     if tensor.initial is not None:
-        found["state"] = plain(tensor.initial)
-    found |= _stated(tensor, "alias_of order channels")
-    return found | ({"label": tensor.label} if tensor.label not in ("", tensor.name) else {})
+        entry["state"] = plain(tensor.initial)
+    entry |= _stated(tensor, "alias_of order channels")
+    return entry | ({"label": tensor.label} if tensor.label not in ("", tensor.name) else {})
 
 
 def _node(node: Node) -> dict[str, Any]:
     attributes = {f.name: plain(getattr(node.op, f.name)) for f in fields(node.op)}
-    found = members(node, "index op=op_type") | {"class": type(node.op).__name__}
-    return found | members(node, "label inputs outputs") | {"attributes": attributes}
+    entry = members(node, "index op=op_type") | {"class": type(node.op).__name__}
+    return entry | members(node, "label inputs outputs") | {"attributes": attributes}
 
 
 def graph_json(graph: Graph) -> dict[str, Any]:
     """A graph: its interface, its operators in order, its tensors by name."""
     return {
         **members(graph, "graph=name inputs outputs"),
-        **_stated(graph, "pulled=streamed_inputs"),
+        **_stated(graph, "streamed_inputs"),
         "nodes": [_node(node) for node in graph.nodes],
         "tensors": [_tensor(tensor) for tensor in sorted(graph.tensors, key=lambda tensor: tensor.name)],
         **_stated(graph, "notes"),
@@ -93,8 +93,8 @@ def graph_json(graph: Graph) -> dict[str, Any]:
 
 
 def _source_tensor(tensor: SourceTensor) -> dict[str, Any]:
-    found = members(tensor, "index name dtype shape") | _quantization(tensor.quantization) | _content(tensor.data)
-    return found | _stated(tensor, "variable=is_variable")
+    entry = members(tensor, "index name dtype shape") | _quantization(tensor.quantization) | _content(tensor.data)
+    return entry | _stated(tensor, "variable=is_variable")
 
 
 def _source_node(node: SourceNode) -> dict[str, Any]:
@@ -118,5 +118,5 @@ def _source_graph(part: SourceModel | SourceSubgraph) -> dict[str, Any]:
 
 def source_json(source: SourceModel) -> dict[str, Any]:
     """What the file says, after the frontend has put quantization on tensors and images into one order."""
-    found = members(source, "format producer sha256") | _source_graph(source)
-    return found | ({"subgraphs": [_source_graph(part) for part in source.subgraphs]} if source.subgraphs else {})
+    entry = members(source, "format producer sha256") | _source_graph(source)
+    return entry | ({"subgraphs": [_source_graph(part) for part in source.subgraphs]} if source.subgraphs else {})

@@ -43,13 +43,13 @@ def _step(step: Step) -> dict[str, Any]:
 
 
 def _rows(tensor: RowTensor) -> dict[str, Any]:
-    return members(tensor, "rows=name what at=pointer row_bytes count=rows room=capacity")
+    return members(tensor, "rows=name what at=pointer row_bytes count=rows capacity")
 
 
 def _call(call: RowCall) -> dict[str, Any]:
     makes = {"makes": _rows(call.makes)}
     uses = {"reads": [members(use, _ROW_USE) for use in call.uses]}
-    return members(call, "layer=step.index") | makes | members(call, "place=in_place_of.name asked=on_demand") | uses
+    return members(call, "layer=step.index") | makes | members(call, "place=in_place_of.name on_demand") | uses
 
 
 def _stage(entry: Step | Move | RowSegment) -> dict[str, Any]:
@@ -75,9 +75,9 @@ def plan_json(program: Program) -> dict[str, Any]:
 
 def _port(port: Port) -> dict[str, Any]:
     """The port's own values, with the C expression in the place of the address that it is made of."""
-    found: dict[str, Any] = plain(port)
-    del found["const"]
-    return {("pointer" if key == "address" else key): value for key, value in found.items()} | {"pointer": port.pointer}
+    entry: dict[str, Any] = plain(port)
+    del entry["const"]
+    return {("pointer" if key == "address" else key): value for key, value in entry.items()} | {"pointer": port.pointer}
 
 
 def program_json(program: Program) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from bench.random_graphs.judge import tried
 from bench.random_graphs.modes import BOARDS, NPUS, draw_mode, options_of
 from bench.random_graphs.native import Builds
 from bench.random_graphs.records import modes_of
-from bench.random_graphs.tflite.draft import OFFERS, Draft
+from bench.random_graphs.tflite.graph_builder import OFFERS, GraphBuilder
 from emitc.target import load_board
 from emitc.verify.engines.run import engines_in
 
@@ -27,7 +27,7 @@ vela = pytest.mark.skipif(importlib.util.find_spec("ethosu") is None, reason="th
 
 def convolution() -> Case:
     """One CONV_2D of int8."""
-    d = Draft(np.random.default_rng(3), "int8")
+    d = GraphBuilder(np.random.default_rng(3), "int8")
     x = d.given("int8", (1, 8, 8, 4))
     (y,) = OFFERS["CONV_2D"].make(d, x)
     return rebuilt("tflite", 0, 0, d.description([y.name]))

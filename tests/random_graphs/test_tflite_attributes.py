@@ -20,7 +20,7 @@ import tflite
 
 from bench.random_graphs.case import Attribute, Description
 from bench.random_graphs.tflite import write
-from bench.random_graphs.tflite.draft import OFFERS, Draft, Unfit
+from bench.random_graphs.tflite.graph_builder import OFFERS, GraphBuilder, Unfit
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.frontends.tflite.reader import _ENUMERATIONS, _OPTIONS, _fields
@@ -159,7 +159,7 @@ def drawn() -> Mapping[str, list[Description]]:
     for op, offer in OFFERS.items():
         for dtype in offer.dtypes:
             for number in range(TRIES):
-                d = Draft(np.random.default_rng([number, len(op)]), dtype, engine=("tflm", "litert")[number % 2])
+                d = GraphBuilder(np.random.default_rng([number, len(op)]), dtype, engine=("tflm", "litert")[number % 2])
                 x = d.given(dtype, d.draw_shape(d.pick((1, 2, 3, 4, 4)), 200))
                 try:
                     offer.make(d, x)

@@ -11,7 +11,7 @@ import pytest
 from bench.random_graphs.case import Description, Value
 from bench.random_graphs.records import type_of
 from bench.random_graphs.tflite import draw, write
-from bench.random_graphs.tflite.draft import OFFERS, Draft, Unfit
+from bench.random_graphs.tflite.graph_builder import OFFERS, GraphBuilder, Unfit
 from emitc.report.inspection import operator_list
 
 TRIES = 40
@@ -27,7 +27,7 @@ def made(op: str, dtype: str) -> Iterator[Description]:
     """Graphs for an offer and a type of its operand."""
     for number in range(TRIES):
         rng = np.random.default_rng([number, len(op)])
-        d = Draft(rng, dtype, engine=("tflm", "litert")[number % 2])
+        d = GraphBuilder(rng, dtype, engine=("tflm", "litert")[number % 2])
         x = d.given(dtype, d.draw_shape(d.pick((1, 2, 3, 4, 4)), 200))
         try:
             OFFERS[op].make(d, x)
@@ -64,7 +64,7 @@ def test_every_operator_takes_or_leaves_integers_without_a_scale(dtype: str) -> 
     """CAST makes such values. No maker may fail on one in another way than by Unfit."""
     for op, offer in OFFERS.items():
         for number in range(TRIES if dtype in offer.dtypes else 0):
-            d = Draft(np.random.default_rng([number, len(op)]), dtype, engine=("tflm", "litert")[number % 2])
+            d = GraphBuilder(np.random.default_rng([number, len(op)]), dtype, engine=("tflm", "litert")[number % 2])
             x = d.add(Value("plain", dtype, d.draw_shape(d.pick((1, 2, 3, 4, 4)), 200)))
             with contextlib.suppress(Unfit):
                 offer.make(d, x)

@@ -13,7 +13,7 @@ import pytest
 from bench.random_graphs.engines import EngineProcess, preload
 from bench.random_graphs.inputs import draw_inputs
 from bench.random_graphs.tflite import write
-from bench.random_graphs.tflite.draft import OFFERS, Draft, Unfit
+from bench.random_graphs.tflite.graph_builder import OFFERS, GraphBuilder, Unfit
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.verify.engines.run import CRASHED, EngineRefused, engines_in, run_isolated
@@ -85,7 +85,7 @@ def test_the_operators_give_together_what_the_whole_model_gives(op: str) -> None
     for number in range(60):
         if compared == 2:
             break
-        d = Draft(np.random.default_rng(number), "int8")
+        d = GraphBuilder(np.random.default_rng(number), "int8")
         x = d.given("int8", (1, 4, 3, 2))
         try:
             OFFERS["MEAN"].make(d, OFFERS[op].make(d, OFFERS["CONV_2D"].make(d, x)[0])[0])

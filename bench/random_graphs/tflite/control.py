@@ -8,25 +8,25 @@ from dataclasses import replace
 import numpy as np
 
 from bench.random_graphs.case import Attribute, Description, Node, Value
-from bench.random_graphs.tflite.draft import ANY, Draft, Unfit, offers
+from bench.random_graphs.tflite.graph_builder import ANY, GraphBuilder, Unfit, offers
 
 _KINDS = ("int8", "int16", "float32", "int32", "int64")
 UNFUSED: dict[str, Attribute] = {"fused_activation_function": "NONE", "pot_scale_int16": False}
 """Options of an ADD."""
 
 
-def handle(d: Draft, name: str) -> Value:
+def handle(d: GraphBuilder, name: str) -> Value:
     """A variable's handle, made by an operator."""
     value = d.add(Value(d.name(), "resource", ()))
     d.nodes.append(Node("VAR_HANDLE", (), (value.name,), {"container": "", "shared_name": name}))
     return value
 
 
-def variable(d: Draft, like: Value) -> tuple[Value, Value]:
+def variable(d: GraphBuilder, like: Value) -> tuple[Value, Value]:
     """A variable for values like that: its handle, and its value before this run."""
     name = f"{d.prefix}state{len(d.values)}"
     if d.chance(0.6):
-        start = Draft(d.rng, d.dtype, prefix=f"{name}_")
+        start = GraphBuilder(d.rng, d.dtype, prefix=f"{name}_")
         first = start.numbers(like.dtype, like.shape, (like.scales, like.zero_points))
         inner = handle(start, name)
         start.node("ASSIGN_VARIABLE", (inner, first), ())
@@ -38,7 +38,7 @@ def variable(d: Draft, like: Value) -> tuple[Value, Value]:
 
 
 @offers(_KINDS, "READ_VARIABLE", weight=0.5)
-def accumulator(d: Draft, x: Value) -> Sequence[Value]:
+def accumulator(d: GraphBuilder, x: Value) -> Sequence[Value]:
     """A sum over all runs, or the value of the run before."""
     if d.depth:
         raise Unfit
@@ -52,7 +52,7 @@ def accumulator(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "ASSIGN_VARIABLE", weight=0.7)
-def streaming(d: Draft, x: Value) -> Sequence[Value]:
+def streaming(d: GraphBuilder, x: Value) -> Sequence[Value]:
     """The last rows of the runs before, with the new ones at their end."""
     if d.depth or x.elements > 600:
         raise Unfit
@@ -69,7 +69,7 @@ def streaming(d: Draft, x: Value) -> Sequence[Value]:
     return [both]
 
 
-def condition(d: Draft, x: Value) -> Value:
+def condition(d: GraphBuilder, x: Value) -> Value:
     """A bool: an input, a constant, or whether the first element of x is over zero."""
     how = d.between(0, 4)
     if how == 0:
@@ -86,9 +86,11 @@ def condition(d: Draft, x: Value) -> Value:
     return d.unary("GREATER", (first, d.constant(np.float32(0))), (), "bool")
 
 
-def body(d: Draft, x: Value, name: str, grow: Callable[[Draft], None]) -> tuple[Draft, Value, Value]:
-    """A graph of a few operators from x to a value of its type, shape and quantization: the draft, x in it, and the value."""
-    inner = Draft(d.rng, d.dtype, min(d.limit, 500), f"{d.prefix}{name}_", d.depth + 1, d.engine)
+def body(
+    d: GraphBuilder, x: Value, name: str, grow: Callable[[GraphBuilder], None]
+) -> tuple[GraphBuilder, Value, Value]:
+    """A graph of a few operators from x to a value of its type, shape and quantization: its builder, x in it, and the value."""
+    inner = GraphBuilder(d.rng, d.dtype, min(d.limit, 500), f"{d.prefix}{name}_", d.depth + 1, d.engine)
     kept = (x.scales, x.zero_points)
     given = inner.add(Value(inner.name(), x.dtype, x.shape, None, *kept))
     inner.inputs.append(given.name)
@@ -106,18 +108,18 @@ def body(d: Draft, x: Value, name: str, grow: Callable[[Draft], None]) -> tuple[
     return inner, given, last
 
 
-def _grow(inner: Draft) -> None:
+def _grow(inner: GraphBuilder) -> None:
     from bench.random_graphs.tflite.draw import append  # the operators of a body are any operators, these included
 
     append(inner)
 
 
-def _plain(inner: Draft) -> bool:
+def _plain(inner: GraphBuilder) -> bool:
     return len(inner.inputs) == 1
 
 
 @offers(ANY, "IF", weight=0.5)
-def branches(d: Draft, x: Value) -> Sequence[Value]:
+def branches(d: GraphBuilder, x: Value) -> Sequence[Value]:
     """Two graphs for one value, one of which runs."""
     if x.dtype not in _KINDS:
         return moved_or_not(d, x)
@@ -135,14 +137,14 @@ def branches(d: Draft, x: Value) -> Sequence[Value]:
     return [y]
 
 
-def moved_or_not(d: Draft, x: Value) -> Sequence[Value]:
+def moved_or_not(d: GraphBuilder, x: Value) -> Sequence[Value]:
     """x as it is, or turned round, of a type that nothing adds."""
     if d.depth > 1 or not 1 <= len(x.shape) <= 4:
         raise Unfit
     is_true = condition(d, x)
     graphs = []
     for which in ("then", "else"):
-        inner = Draft(d.rng, d.dtype, 500, f"{d.prefix}{which}{len(d.values)}_", d.depth + 1, d.engine)
+        inner = GraphBuilder(d.rng, d.dtype, 500, f"{d.prefix}{which}{len(d.values)}_", d.depth + 1, d.engine)
         given = inner.add(Value(inner.name(), x.dtype, x.shape))
         inner.inputs.append(given.name)
         y = inner.moved("REVERSE_V2", (given, inner.integers([0])), x.shape) if which == "then" else given
@@ -153,14 +155,14 @@ def moved_or_not(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "WHILE", weight=0.5)
-def loop(d: Draft, x: Value) -> Sequence[Value]:
+def loop(d: GraphBuilder, x: Value) -> Sequence[Value]:
     """A graph that runs a few times."""
     if d.depth > 1 or not x.shape or x.elements > 500:
         raise Unfit
     if x.dtype in _KINDS:
         inner, _, last = body(d, x, f"body{len(d.values)}", _grow)
     else:
-        inner = Draft(d.rng, d.dtype, 500, f"{d.prefix}body{len(d.values)}_", d.depth + 1, d.engine)
+        inner = GraphBuilder(d.rng, d.dtype, 500, f"{d.prefix}body{len(d.values)}_", d.depth + 1, d.engine)
         given = inner.add(Value(inner.name(), x.dtype, x.shape))
         inner.inputs.append(given.name)
         last = inner.moved("REVERSE_V2", (given, inner.integers([-1])), x.shape)
@@ -171,7 +173,7 @@ def loop(d: Draft, x: Value) -> Sequence[Value]:
         "ADD", (count, inner.constant(np.array([1], np.int32))), (1,), "int32", fused_activation_function="NONE"
     )
     inner.inputs.insert(0, count.name)
-    test_graph = Draft(d.rng, d.dtype, prefix=f"{d.prefix}while{len(d.values)}_")
+    test_graph = GraphBuilder(d.rng, d.dtype, prefix=f"{d.prefix}while{len(d.values)}_")
     a = test_graph.add(Value(test_graph.name(), "int32", (1,)))
     b = test_graph.add(Value(test_graph.name(), x.dtype, x.shape, None, x.scales, x.zero_points))
     test_graph.inputs += [a.name, b.name]

@@ -7,7 +7,7 @@ import importlib
 import numpy as np
 
 from bench.random_graphs.case import Description, Value
-from bench.random_graphs.tflite.draft import ANY, OFFERS, Draft, Offer, Unfit
+from bench.random_graphs.tflite.graph_builder import ANY, OFFERS, GraphBuilder, Offer, Unfit
 
 for _module in ("moves", "elementwise", "reductions", "layers", "recurrent", "control", "signal", "frames", "lookups"):
     importlib.import_module(f"bench.random_graphs.tflite.{_module}")
@@ -37,7 +37,7 @@ def draw(rng: np.random.Generator) -> Description:
     dtype = _DTYPES[int(rng.integers(len(_DTYPES)))]
     if rng.random() < 0.06:
         dtype = _RARE[int(rng.integers(len(_RARE)))]
-    d = Draft(rng, dtype, engine="litert" if dtype == "uint8" or rng.random() < 0.25 else "tflm")
+    d = GraphBuilder(rng, dtype, engine="litert" if dtype == "uint8" or rng.random() < 0.25 else "tflm")
     if d.chance(0.03):
         d.limit = 120_000
     if d.limit > 10_000:
@@ -51,7 +51,7 @@ def draw(rng: np.random.Generator) -> Description:
     return finished(d)
 
 
-def append(d: Draft) -> None:
+def append(d: GraphBuilder) -> None:
     """One more operator, with the views and casts that it needs; nothing where none was found to fit."""
     for _ in range(_TRIES):
         recent = d.pool[-4:] if d.chance(0.7) else d.pool
@@ -72,7 +72,7 @@ def append(d: Draft) -> None:
 _TURNED = ANY
 
 
-def turned(d: Draft, x: Value, offer: Offer) -> list[Value]:
+def turned(d: GraphBuilder, x: Value, offer: Offer) -> list[Value]:
     """The operator on x with its dimensions in another order, which what it makes leaves again, as converters write it."""
     rank = len(x.shape)
     if x.dtype not in _TURNED or not 2 <= rank <= 5:
@@ -96,7 +96,7 @@ def _has(engine: str, op: str, dtype: str) -> bool:
     return op not in missing or bool(missing[op] and dtype not in missing[op])
 
 
-def finished(d: Draft) -> Description:
+def finished(d: GraphBuilder) -> Description:
     """The graph with its outputs: what nothing reads, sometimes more, and sometimes an input."""
     read = {name for node in d.nodes for name in node.inputs}
     made = [name for node in d.nodes for name in node.outputs]
@@ -109,7 +109,7 @@ def finished(d: Draft) -> Description:
     return d.description(outputs or _read_back(d))
 
 
-def _read_back(d: Draft) -> list[str]:
+def _read_back(d: GraphBuilder) -> list[str]:
     """An output for a graph whose every value is read, as a loop of state is."""
     readable = [value for value in d.pool if value.name not in d.inputs and not value.constant]
     chosen: Value = readable[-1] if readable else d.values[d.inputs[0]]

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench.random_graphs.case import Value
-from bench.random_graphs.tflite.draft import (
+from bench.random_graphs.tflite.graph_builder import (
     ACTIVATIONS,
     ANY,
     PLAIN,
     QUANTIZED,
-    Draft,
+    GraphBuilder,
     Quantization,
     Unfit,
     offers,
@@ -32,7 +32,7 @@ def broadcast(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def partner_shape(d: Draft, x: Value) -> tuple[int, ...]:
+def partner_shape(d: GraphBuilder, x: Value) -> tuple[int, ...]:
     """The shape of an operand that goes together with x: the same, fewer dimensions, or ones somewhere."""
     shape = list(x.shape)
     how = d.between(0, 5)
@@ -49,7 +49,7 @@ def partner_shape(d: Draft, x: Value) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def partner(d: Draft, x: Value, quantization: Quantization | None = None, constant: float = 0.4) -> Value:
+def partner(d: GraphBuilder, x: Value, quantization: Quantization | None = None, constant: float = 0.4) -> Value:
     """Another operand: a value of the pool, or a constant. quantization: the one that it must have."""
     if not d.chance(constant):
         fitting = []
@@ -65,18 +65,18 @@ def partner(d: Draft, x: Value, quantization: Quantization | None = None, consta
     return d.numbers(x.dtype, partner_shape(d, x), d.near(x) if quantization is None else quantization)
 
 
-def ordered(d: Draft, x: Value, y: Value) -> tuple[Value, Value]:
+def ordered(d: GraphBuilder, x: Value, y: Value) -> tuple[Value, Value]:
     """The two in either order."""
     return (y, x) if d.chance(0.3) else (x, y)
 
 
-def activation(d: Draft, dtype: str) -> str:
+def activation(d: GraphBuilder, dtype: str) -> str:
     """A fused activation for a type."""
     return d.pick(ACTIVATIONS) if dtype in (*QUANTIZED, "float32") else "NONE"
 
 
 @offers((*QUANTIZED, "float32", "int32", "int64"), "ADD", "SUB", weight=3.0)
-def add(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def add(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     a, b = ordered(d, x, partner(d, x))
     shape = broadcast(a.shape, b.shape)
     fused = activation(d, x.dtype)
@@ -85,7 +85,7 @@ def add(d: Draft, x: Value, op: str) -> Sequence[Value]:
 
 
 @offers((*QUANTIZED, "float32", "int32", "int64"), "MUL", weight=2.0)
-def mul(d: Draft, x: Value) -> Sequence[Value]:
+def mul(d: GraphBuilder, x: Value) -> Sequence[Value]:
     a, b = ordered(d, x, partner(d, x))
     quantization = d.quantization(x.dtype)
     if x.dtype in QUANTIZED and d.chance(0.85):
@@ -96,14 +96,14 @@ def mul(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers((*QUANTIZED, "float32", "int32", "int64"), "MAXIMUM", "MINIMUM")
-def extremum(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def extremum(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     kept = (x.scales, x.zero_points)
     a, b = ordered(d, x, partner(d, x, kept))
     return [d.unary(op, (a, b), broadcast(a.shape, b.shape), x.dtype, kept)]
 
 
 @offers(("int8", "int16", "float32", "int32"), "SQUARED_DIFFERENCE")
-def squared_difference(d: Draft, x: Value) -> Sequence[Value]:
+def squared_difference(d: GraphBuilder, x: Value) -> Sequence[Value]:
     a, b = ordered(d, x, partner(d, x))
     quantization = d.quantization(x.dtype)
     if x.dtype in QUANTIZED:
@@ -111,7 +111,7 @@ def squared_difference(d: Draft, x: Value) -> Sequence[Value]:
     return [d.unary("SQUARED_DIFFERENCE", (a, b), broadcast(a.shape, b.shape), x.dtype, quantization)]
 
 
-def divisor(d: Draft, x: Value, quantization: Quantization = PLAIN) -> Value:
+def divisor(d: GraphBuilder, x: Value, quantization: Quantization = PLAIN) -> Value:
     """A constant without a zero in it."""
     array = d.contents(x.dtype, partner_shape(d, x))
     zero = quantization[1][0] if quantization[1] else 0
@@ -122,7 +122,7 @@ def divisor(d: Draft, x: Value, quantization: Quantization = PLAIN) -> Value:
 
 
 @offers(("int8", "float32", "int32"), "DIV")
-def div(d: Draft, x: Value) -> Sequence[Value]:
+def div(d: GraphBuilder, x: Value) -> Sequence[Value]:
     quantization = d.near(x)
     b = divisor(d, x, d.near(x) if x.scales else PLAIN)
     if x.scales:  # a factor below 64 shifts by more than 31 bits, which C++ does not define
@@ -133,19 +133,19 @@ def div(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("float32", "int32"), "FLOOR_DIV", "FLOOR_MOD")
-def floor_division(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def floor_division(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     b = divisor(d, x)
     return [d.unary(op, (x, b), broadcast(x.shape, b.shape), x.dtype)]
 
 
 @offers(("float32", "int32"), "POW")
-def power(d: Draft, x: Value) -> Sequence[Value]:
+def power(d: GraphBuilder, x: Value) -> Sequence[Value]:
     exponent = d.constant(np.full(partner_shape(d, x), d.pick((0, 1, 2, 3)), x.dtype))
     return [d.unary("POW", (x, exponent), broadcast(x.shape, exponent.shape), x.dtype)]
 
 
 @offers(("int8", "float32"), "ADD_N")
-def add_n(d: Draft, x: Value) -> Sequence[Value]:
+def add_n(d: GraphBuilder, x: Value) -> Sequence[Value]:
     kept = (x.scales, x.zero_points)
     parts = [x]
     for _ in range(d.between(1, 3)):
@@ -159,25 +159,25 @@ _COMPARED = ("int8", "float32", "int32", "int64", "uint32")
 
 @offers((*_COMPARED, "bool"), "EQUAL", "NOT_EQUAL", weight=0.4)
 @offers(_COMPARED, "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", weight=0.3)
-def compare(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def compare(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     kept = (x.scales, x.zero_points) if d.chance(0.5) else None
     a, b = ordered(d, x, partner(d, x, kept if x.dtype != "bool" else PLAIN))
     return [d.unary(op, (a, b), broadcast(a.shape, b.shape), "bool")]
 
 
 @offers(("bool",), "LOGICAL_AND", "LOGICAL_OR")
-def logical(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def logical(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     a, b = ordered(d, x, partner(d, x, PLAIN))
     return [d.unary(op, (a, b), broadcast(a.shape, b.shape), "bool")]
 
 
 @offers(("bool",), "LOGICAL_NOT")
-def logical_not(d: Draft, x: Value) -> Sequence[Value]:
+def logical_not(d: GraphBuilder, x: Value) -> Sequence[Value]:
     return [d.unary("LOGICAL_NOT", (x,), x.shape, "bool")]
 
 
 @offers(ANY, "SELECT", "SELECT_V2", weight=0.5)
-def select(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def select(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     a = x if x.dtype != "bool" else d.pick([v for v in d.pool if v.dtype != "bool"] or [x])
     if x.dtype != "bool" and op == "SELECT_V2":
         x = d.numbers("bool", partner_shape(d, a))
@@ -197,24 +197,24 @@ def select(d: Draft, x: Value, op: str) -> Sequence[Value]:
 
 @offers((*QUANTIZED, "float32"), "RELU", "RELU6", weight=1.5)
 @offers(("int8", "uint8", "float32"), "RELU_N1_TO_1")
-def relu(d: Draft, x: Value, op: str = "RELU_N1_TO_1") -> Sequence[Value]:
+def relu(d: GraphBuilder, x: Value, op: str = "RELU_N1_TO_1") -> Sequence[Value]:
     return [d.unary(op, (x,), x.shape, x.dtype, d.near(x))]
 
 
 @offers(("int8", "int16", "float32"), "ABS")
-def absolute(d: Draft, x: Value) -> Sequence[Value]:
+def absolute(d: GraphBuilder, x: Value) -> Sequence[Value]:
     return [d.unary("ABS", (x,), x.shape, x.dtype, d.near(x))]
 
 
 @offers(("float32",), "NEG", "CEIL", "FLOOR", "ROUND", "SQUARE", "SIN", "COS", weight=0.5)
-def of_float(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def of_float(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     return [d.unary(op, (x,), x.shape, "float32")]
 
 
 @offers(("float32",), "SQRT", weight=0.5)
 @offers(("int8", "int16", "float32"), "RSQRT", weight=0.5)
 @offers(("int8", "float32"), "LOG", weight=0.5)
-def of_positive(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def of_positive(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     if x.dtype != "float32":
         return [positive_bytes(d, x, op)]
     x = d.unary("ABS", (x,), x.shape, "float32")
@@ -223,12 +223,12 @@ def of_positive(d: Draft, x: Value, op: str) -> Sequence[Value]:
 
 
 @offers(("int8", "float32"), "ELU", "GELU", weight=0.7)
-def rectifier(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def rectifier(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     options = {"approximate": d.chance(0.5)} if op == "GELU" else {}
     return [d.unary(op, (x,), x.shape, x.dtype, d.near(x), **options)]
 
 
-def positive_bytes(d: Draft, x: Value, op: str) -> Value:
+def positive_bytes(d: GraphBuilder, x: Value, op: str) -> Value:
     """A function of positive numbers, of integers whose zero point is the least of their type."""
     least = -128 if x.dtype == "int8" else 0
     scale = d.power(-2.5, 0)
@@ -239,17 +239,17 @@ def positive_bytes(d: Draft, x: Value, op: str) -> Value:
 
 
 @offers(("int8", "float32"), "EXP", weight=0.7)
-def exp(d: Draft, x: Value) -> Sequence[Value]:
+def exp(d: GraphBuilder, x: Value) -> Sequence[Value]:
     return [d.unary("EXP", (x,), x.shape, x.dtype, d.quantization(x.dtype))]
 
 
 @offers(("int8", "uint8", "float32"), "HARD_SWISH", weight=0.7)
-def hard_swish(d: Draft, x: Value) -> Sequence[Value]:
+def hard_swish(d: GraphBuilder, x: Value) -> Sequence[Value]:
     return [d.unary("HARD_SWISH", (x,), x.shape, x.dtype, d.near(x))]
 
 
 @offers((*QUANTIZED, "float32"), "LEAKY_RELU")
-def leaky_relu(d: Draft, x: Value) -> Sequence[Value]:
+def leaky_relu(d: GraphBuilder, x: Value) -> Sequence[Value]:
     alpha = d.pick((0.0, 0.01, 0.1, 0.3, 1.0, 1.5, -0.5))
     return [d.unary("LEAKY_RELU", (x,), x.shape, x.dtype, d.near(x), alpha=alpha)]
 
@@ -271,12 +271,12 @@ UNIT: dict[str, dict[str, Quantization]] = {
 
 
 @offers((*QUANTIZED, "float32"), "LOGISTIC", "TANH")
-def sigmoid(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def sigmoid(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     return [d.unary(op, (x,), x.shape, x.dtype, UNIT[op][x.dtype])]
 
 
 @offers((*QUANTIZED, "float32"), "PRELU")
-def prelu(d: Draft, x: Value) -> Sequence[Value]:
+def prelu(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if not x.shape:
         raise Unfit
     shape = (
@@ -288,7 +288,7 @@ def prelu(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers((*QUANTIZED, "float32", "int32"), "QUANTIZE", weight=1.5)
-def quantize(d: Draft, x: Value) -> Sequence[Value]:
+def quantize(d: GraphBuilder, x: Value) -> Sequence[Value]:
     to = {"float32": ("int8", "int8", "int16", "uint8"), "int8": ("int8", "int8", "int16", "uint8"),
           "int16": ("int8", "int16"), "uint8": ("uint8", "int8"), "int32": ("int8", "int16")}[x.dtype]  # fmt: skip
     dtype = d.pick(to)
@@ -305,12 +305,12 @@ def quantize(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(QUANTIZED, "DEQUANTIZE", weight=0.7)
-def dequantize(d: Draft, x: Value) -> Sequence[Value]:
+def dequantize(d: GraphBuilder, x: Value) -> Sequence[Value]:
     return [d.unary("DEQUANTIZE", (x,), x.shape, "float32")]
 
 
 @offers(ANY, "CAST", weight=0.6)
-def cast(d: Draft, x: Value) -> Sequence[Value]:
+def cast(d: GraphBuilder, x: Value) -> Sequence[Value]:
     to = d.pick(
         [t for t in ("float32", "int32", "int32", "int16", "int8", "bool", "uint8", "int64", "uint32") if t != x.dtype]
     )
@@ -323,12 +323,12 @@ def cast(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("int8", "float32", "int32", "int64"), "ZEROS_LIKE", weight=0.3)
-def zeros_like(d: Draft, x: Value) -> Sequence[Value]:
+def zeros_like(d: GraphBuilder, x: Value) -> Sequence[Value]:
     return [d.moved("ZEROS_LIKE", (x,), x.shape)]
 
 
 @offers(("int8", "float32", "int32"), "SHAPE", weight=0.3)
-def shape_of(d: Draft, x: Value) -> Sequence[Value]:
+def shape_of(d: GraphBuilder, x: Value) -> Sequence[Value]:
     dtype = d.pick(("int32", "int64"))
     return [d.unary("SHAPE", (x,), (len(x.shape),), dtype, out_type=dtype.upper())]
 
@@ -337,7 +337,7 @@ _FILLED = ("float32", "int32", "int8", "int16", "int64", "bool")
 
 
 @offers(_FILLED, "FILL", weight=0.3)
-def fill(d: Draft, x: Value) -> Sequence[Value]:
+def fill(d: GraphBuilder, x: Value) -> Sequence[Value]:
     scalars = [v for v in d.pool if v.shape == () and v.dtype in _FILLED]
     value = d.pick(scalars) if scalars and d.chance(0.6) else d.numbers(x.dtype, (), (x.scales, x.zero_points))
     shape = d.draw_shape(d.between(1, 4), 200)

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench.random_graphs.case import Value
-from bench.random_graphs.tflite.draft import Draft, offers
+from bench.random_graphs.tflite.graph_builder import GraphBuilder, offers
 from bench.random_graphs.tflite.signal import custom, given, roots, samples, top_level
 
 
 @offers(("int8", "int16"), "CUSTOM:SignalFramer", weight=0.3)
-def framer(d: Draft, x: Value) -> Sequence[Value]:
+def framer(d: GraphBuilder, x: Value) -> Sequence[Value]:
     top_level(d)
     step = d.between(1, 16)
     size, frames = step + d.between(0, 20), d.between(1, 4)
@@ -28,7 +28,7 @@ def framer(d: Draft, x: Value) -> Sequence[Value]:
     return []
 
 
-def overlapped(d: Draft, x: Value, step: int) -> Value:
+def overlapped(d: GraphBuilder, x: Value, step: int) -> Value:
     """Frames added up again."""
     frames, _ = x.shape
     y = d.computed(x.dtype, (frames * step,))
@@ -37,7 +37,7 @@ def overlapped(d: Draft, x: Value, step: int) -> Value:
 
 
 @offers(("int8", "int16", "float32"), "CUSTOM:SignalOverlapAdd", weight=0.3)
-def overlap_add(d: Draft, x: Value) -> Sequence[Value]:
+def overlap_add(d: GraphBuilder, x: Value) -> Sequence[Value]:
     top_level(d)
     frames, size = d.between(1, 4), d.between(1, 20)
     overlapped(d, given(d, "float32" if x.dtype == "float32" else "int16", frames, size), d.between(1, size))
@@ -45,7 +45,7 @@ def overlap_add(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("int8", "int16"), "CUSTOM:SignalStacker", weight=0.3)
-def stacker(d: Draft, x: Value) -> Sequence[Value]:
+def stacker(d: GraphBuilder, x: Value) -> Sequence[Value]:
     top_level(d)
     channels, left = d.between(1, 12), d.between(0, 3)
     x = samples(d, channels)
@@ -56,7 +56,7 @@ def stacker(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("int8", "int16"), "CUSTOM:SignalFilterBankLog", weight=0.4)
-def front_end(d: Draft, x: Value) -> Sequence[Value]:
+def front_end(d: GraphBuilder, x: Value) -> Sequence[Value]:
     """Channels less their noise, with a gain, as logarithms: each step may be left out."""
     top_level(d)
     y = roots(d)
@@ -73,26 +73,26 @@ def front_end(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("int8", "int16"), "CUSTOM:SignalFilterBankSpectralSubtraction", weight=0.2)
-def subtraction(d: Draft, x: Value) -> Sequence[Value]:
+def subtraction(d: GraphBuilder, x: Value) -> Sequence[Value]:
     top_level(d)
     subtracted(d, channels(d))
     return []
 
 
 @offers(("int8", "int16"), "CUSTOM:SignalPCAN", weight=0.2)
-def gain(d: Draft, x: Value) -> Sequence[Value]:
+def gain(d: GraphBuilder, x: Value) -> Sequence[Value]:
     top_level(d)
     signal = channels(d)
     gained(d, signal, given(d, "uint32", *signal.shape))
     return []
 
 
-def channels(d: Draft) -> Value:
+def channels(d: GraphBuilder) -> Value:
     """An input of the graph: channels of a filter bank."""
     return given(d, "uint32", d.between(1, 24))
 
 
-def subtracted(d: Draft, x: Value) -> tuple[Value, Value]:
+def subtracted(d: GraphBuilder, x: Value) -> tuple[Value, Value]:
     """x less an estimate of its noise, and the estimate."""
     y, noise = d.computed("uint32", x.shape), d.computed("uint32", x.shape)
     smoothing, other = d.between(100, 2000), d.between(100, 2000)
@@ -104,7 +104,7 @@ def subtracted(d: Draft, x: Value) -> tuple[Value, Value]:
     return y, noise
 
 
-def gained(d: Draft, x: Value, noise: Value) -> Value:
+def gained(d: GraphBuilder, x: Value, noise: Value) -> Value:
     """x with a gain by its noise."""
     y = d.computed("uint32", x.shape)
     table = d.constant(np.linspace(30000, 40, 125).round().astype(np.int16))

@@ -9,14 +9,23 @@ from dataclasses import replace
 import numpy as np
 
 from bench.random_graphs.case import Value
-from bench.random_graphs.tflite.draft import ACTIVATIONS, PLAIN, QUANTIZED, Draft, Quantization, Unfit, offers, scale_of
+from bench.random_graphs.tflite.graph_builder import (
+    ACTIVATIONS,
+    PLAIN,
+    QUANTIZED,
+    GraphBuilder,
+    Quantization,
+    Unfit,
+    offers,
+    scale_of,
+)
 from emitc.ir import packed
 
 MOST_MACS = 600_000
 FLOATS = ("float32",)
 
 
-def weights(d: Draft, x: Value, shape: Sequence[int], axis: int) -> Value:
+def weights(d: GraphBuilder, x: Value, shape: Sequence[int], axis: int) -> Value:
     """Constant weights for x, with one scale or one for each output channel; hybrid ones for some floats."""
     count = math.prod(shape)
     if d.chance(0.06) and x.dtype in ("int8", "int16", "float32"):
@@ -38,7 +47,7 @@ def weights(d: Draft, x: Value, shape: Sequence[int], axis: int) -> Value:
     return d.constant(array, scales_of(d, shape[axis], d.chance(0.65)), axis)
 
 
-def computed_weights(d: Draft, x: Value, shape: Sequence[int]) -> Value:
+def computed_weights(d: GraphBuilder, x: Value, shape: Sequence[int]) -> Value:
     """Weights that an operator computes, or that are an input."""
     dtype = "float32" if x.dtype == "float32" else "int8"
     quantization: Quantization = PLAIN if dtype == "float32" else ((d.power(-3, -1),), (0,))
@@ -54,7 +63,7 @@ def computed_weights(d: Draft, x: Value, shape: Sequence[int]) -> Value:
     return d.unary("QUANTIZE", (found,), shape, dtype, quantization)
 
 
-def nibbles(d: Draft, x: Value, w: Value) -> Value:
+def nibbles(d: GraphBuilder, x: Value, w: Value) -> Value:
     """The same weights with four bits each, for some layers on int8."""
     if x.dtype != "int8" or not w.constant or not d.chance(0.15) or (len(w.shape) == 2 and len(w.scales) > 1):
         return w
@@ -62,7 +71,7 @@ def nibbles(d: Draft, x: Value, w: Value) -> Value:
     return d.add(replace(w, name=d.name(), dtype="int4", data=packed(numbers.reshape(-1))))
 
 
-def scales_of(d: Draft, count: int, several: bool) -> Quantization:
+def scales_of(d: GraphBuilder, count: int, several: bool) -> Quantization:
     """Scales of weights."""
     if not several:
         return (d.power(-4, -0.5),), (0,)
@@ -72,7 +81,7 @@ def scales_of(d: Draft, count: int, several: bool) -> Quantization:
     return tuple(found), (0,) * count
 
 
-def bias(d: Draft, x: Value, w: Value, count: int) -> Value | None:
+def bias(d: GraphBuilder, x: Value, w: Value, count: int) -> Value | None:
     """Biases, or none."""
     hybrid = x.dtype == "float32" and w.dtype == "int8"
     if d.chance(0.25) and not hybrid and d.engine == "tflm":
@@ -89,7 +98,7 @@ def bias(d: Draft, x: Value, w: Value, count: int) -> Value | None:
     return d.constant(array.astype(np.int64 if x.dtype == "int16" else np.int32), (scales, (0,) * len(scales)))
 
 
-def result(d: Draft, x: Value, w: Value, terms: int) -> Quantization:
+def result(d: GraphBuilder, x: Value, w: Value, terms: int) -> Quantization:
     """A scale for sums of `terms` products: one that spreads them, sometimes one that saturates or one that loses all."""
     if x.dtype not in QUANTIZED:
         return PLAIN
@@ -99,7 +108,7 @@ def result(d: Draft, x: Value, w: Value, terms: int) -> Quantization:
     return (float(np.float32(typical * factor)),), points
 
 
-def image(d: Draft, x: Value) -> Value:
+def image(d: GraphBuilder, x: Value) -> Value:
     """x as [batch, height, width, channels]."""
     if len(x.shape) == 4:
         return x
@@ -115,7 +124,7 @@ def windowed(extent: int, size: int, stride: int, dilation: int, padding: str) -
     return count
 
 
-def window(d: Draft, x: Value, most: int = 5) -> tuple[list[int], list[int], list[int], str]:
+def window(d: GraphBuilder, x: Value, most: int = 5) -> tuple[list[int], list[int], list[int], str]:
     """Size, stride, dilation of a window on an image, height first, and the padding."""
     padding = d.pick(("SAME", "VALID"))
     sizes = []
@@ -128,7 +137,7 @@ def window(d: Draft, x: Value, most: int = 5) -> tuple[list[int], list[int], lis
 
 
 @offers((*QUANTIZED, "float32"), "CONV_2D", weight=4.0)
-def conv_2d(d: Draft, x: Value) -> Sequence[Value]:
+def conv_2d(d: GraphBuilder, x: Value) -> Sequence[Value]:
     x = image(d, x)
     n, height, width, channels = x.shape
     (kh, kw), (sh, sw), (dh, dw), padding = window(d, x)
@@ -145,7 +154,7 @@ def conv_2d(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers((*QUANTIZED, "float32"), "DEPTHWISE_CONV_2D", weight=3.0)
-def depthwise(d: Draft, x: Value) -> Sequence[Value]:
+def depthwise(d: GraphBuilder, x: Value) -> Sequence[Value]:
     x = image(d, x)
     n, height, width, channels = x.shape
     (kh, kw), (sh, sw), (dh, dw), padding = window(d, x)
@@ -166,7 +175,7 @@ def depthwise(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers((*QUANTIZED, "float32"), "FULLY_CONNECTED", weight=3.0)
-def fully_connected(d: Draft, x: Value) -> Sequence[Value]:
+def fully_connected(d: GraphBuilder, x: Value) -> Sequence[Value]:
     keep = d.chance(0.4)
     if not x.shape:
         raise Unfit
@@ -185,7 +194,7 @@ def fully_connected(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("int8", "int16", "float32"), "TRANSPOSE_CONV", weight=1.5)
-def transpose_conv(d: Draft, x: Value) -> Sequence[Value]:
+def transpose_conv(d: GraphBuilder, x: Value) -> Sequence[Value]:
     x = image(d, x)
     n, height, width, channels = x.shape
     kh, kw, sh, sw = d.between(1, 4), d.between(1, 4), d.between(1, 3), d.between(1, 3)
@@ -212,7 +221,7 @@ def transpose_conv(d: Draft, x: Value) -> Sequence[Value]:
 
 @offers((*QUANTIZED, "float32"), "AVERAGE_POOL_2D", "MAX_POOL_2D", weight=1.5)
 @offers(FLOATS, "L2_POOL_2D")
-def pool(d: Draft, x: Value, op: str = "L2_POOL_2D") -> Sequence[Value]:
+def pool(d: GraphBuilder, x: Value, op: str = "L2_POOL_2D") -> Sequence[Value]:
     x = image(d, x)
     (kh, kw), (sh, sw), _, padding = window(d, x, 6)
     if d.chance(0.1):
@@ -224,7 +233,7 @@ def pool(d: Draft, x: Value, op: str = "L2_POOL_2D") -> Sequence[Value]:
 
 
 @offers(("int8", "int16", "float32"), "BATCH_MATMUL", weight=1.5)
-def batch_matmul(d: Draft, x: Value) -> Sequence[Value]:
+def batch_matmul(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if not 2 <= len(x.shape) <= 4:
         raise Unfit
     adj_x, adj_y = d.chance(0.25), d.chance(0.35)

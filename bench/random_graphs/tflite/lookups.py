@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from bench.random_graphs.case import Value
-from bench.random_graphs.tflite.draft import ANY, PLAIN, Draft, Quantization, Unfit, offers
 from bench.random_graphs.tflite.elementwise import broadcast
+from bench.random_graphs.tflite.graph_builder import ANY, PLAIN, GraphBuilder, Quantization, Unfit, offers
 from bench.random_graphs.tflite.signal import custom
 
 
 @offers(ANY, "BROADCAST_ARGS", weight=0.4)
-def broadcast_args(d: Draft, x: Value) -> Sequence[Value]:
+def broadcast_args(d: GraphBuilder, x: Value) -> Sequence[Value]:
     """A BROADCAST_TO whose shape is that which two constant shapes have together."""
     if not 1 <= len(x.shape) <= 4:
         raise Unfit
@@ -28,7 +28,7 @@ def broadcast_args(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("int8", "float32"), "EMBEDDING_LOOKUP", weight=0.7)
-def embedding_lookup(d: Draft, x: Value) -> Sequence[Value]:
+def embedding_lookup(d: GraphBuilder, x: Value) -> Sequence[Value]:
     """Rows of x, or of a constant table, by constant or computed indices."""
     if len(x.shape) < 2:
         raise Unfit
@@ -50,7 +50,7 @@ def embedding_lookup(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("int8",), "CUSTOM:CIRCULAR_BUFFER", weight=0.7)
-def circular_buffer(d: Draft, x: Value) -> Sequence[Value]:
+def circular_buffer(d: GraphBuilder, x: Value) -> Sequence[Value]:
     """The last slots of one row; a buffer that gives them in every run."""
     if d.depth or x.elements > 300:
         raise Unfit
@@ -67,7 +67,7 @@ def circular_buffer(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("float32", "uint8"), "CUSTOM:TFLite_Detection_PostProcess", weight=0.4)
-def detections(d: Draft, x: Value) -> Sequence[Value]:
+def detections(d: GraphBuilder, x: Value) -> Sequence[Value]:
     """Boxes of random encodings, scores and anchors, in either way of choosing."""
     if d.depth:
         raise Unfit

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench.random_graphs.case import Value
-from bench.random_graphs.tflite.draft import ANY, Draft, Unfit, offers
+from bench.random_graphs.tflite.graph_builder import ANY, GraphBuilder, Unfit, offers
 
 
-def axis_of(d: Draft, x: Value) -> tuple[int, int]:
+def axis_of(d: GraphBuilder, x: Value) -> tuple[int, int]:
     """A dimension, and the same as a file may state it (negative half of the time)."""
     if not x.shape:
         raise Unfit
@@ -20,7 +20,7 @@ def axis_of(d: Draft, x: Value) -> tuple[int, int]:
 
 
 @offers(ANY, "TRANSPOSE", weight=4.0)
-def transpose(d: Draft, x: Value) -> Sequence[Value]:
+def transpose(d: GraphBuilder, x: Value) -> Sequence[Value]:
     rank = len(x.shape)
     if not 1 <= rank <= 5:
         raise Unfit
@@ -29,7 +29,7 @@ def transpose(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "RESHAPE", weight=2.0)
-def reshape(d: Draft, x: Value) -> Sequence[Value]:
+def reshape(d: GraphBuilder, x: Value) -> Sequence[Value]:
     shape = d.factors(x.elements, d.between(1, 5))
     stated = list(shape)
     if d.chance(0.3):
@@ -40,7 +40,7 @@ def reshape(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "EXPAND_DIMS")
-def expand_dims(d: Draft, x: Value) -> Sequence[Value]:
+def expand_dims(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if len(x.shape) > 4:
         raise Unfit
     axis = d.between(-len(x.shape) - 1, len(x.shape))
@@ -50,7 +50,7 @@ def expand_dims(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "SQUEEZE")
-def squeeze(d: Draft, x: Value) -> Sequence[Value]:
+def squeeze(d: GraphBuilder, x: Value) -> Sequence[Value]:
     ones = [i for i, extent in enumerate(x.shape) if extent == 1]
     if not ones:
         x = expand_dims(d, x)[0]
@@ -63,7 +63,7 @@ def squeeze(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "CONCATENATION", weight=2.0)
-def concatenation(d: Draft, x: Value) -> Sequence[Value]:
+def concatenation(d: GraphBuilder, x: Value) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     parts = [x]
     for _ in range(d.between(1, 3)):
@@ -90,7 +90,7 @@ def concatenation(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "SPLIT", weight=1.5)
-def split(d: Draft, x: Value) -> Sequence[Value]:
+def split(d: GraphBuilder, x: Value) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     counts = [k for k in range(1, 6) if x.shape[axis] % k == 0]
     count = d.pick(counts)
@@ -102,7 +102,7 @@ def split(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "SPLIT_V")
-def split_v(d: Draft, x: Value) -> Sequence[Value]:
+def split_v(d: GraphBuilder, x: Value) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     left = x.shape[axis]
     sizes: list[int] = []
@@ -122,7 +122,7 @@ def split_v(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "PACK")
-def pack(d: Draft, x: Value) -> Sequence[Value]:
+def pack(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if len(x.shape) > 4:
         raise Unfit
     parts = [x]
@@ -140,7 +140,7 @@ def pack(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "UNPACK")
-def unpack(d: Draft, x: Value) -> Sequence[Value]:
+def unpack(d: GraphBuilder, x: Value) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     if x.shape[axis] > 8:
         raise Unfit
@@ -151,7 +151,7 @@ def unpack(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "SLICE", weight=1.5)
-def slice_(d: Draft, x: Value) -> Sequence[Value]:
+def slice_(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 5:
         raise Unfit
     begin = [d.between(0, e - 1) for e in x.shape]
@@ -161,7 +161,7 @@ def slice_(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "STRIDED_SLICE", weight=1.5)
-def strided_slice(d: Draft, x: Value) -> Sequence[Value]:
+def strided_slice(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 5:
         raise Unfit
     begin, end, strides, shape = [], [], [], []
@@ -194,7 +194,7 @@ def strided_slice(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "PAD", "PADV2", weight=1.5)
-def pad(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def pad(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 4:
         raise Unfit
     widths = [(d.between(0, 2), d.between(0, 2)) if d.chance(0.6) else (0, 0) for _ in x.shape]
@@ -206,7 +206,7 @@ def pad(d: Draft, x: Value, op: str) -> Sequence[Value]:
 
 
 @offers(ANY, "MIRROR_PAD")
-def mirror_pad(d: Draft, x: Value) -> Sequence[Value]:
+def mirror_pad(d: GraphBuilder, x: Value) -> Sequence[Value]:
     mode = d.pick(("REFLECT", "SYMMETRIC"))
     most = [e - 1 if mode == "REFLECT" else e for e in x.shape]
     if not most:
@@ -217,7 +217,7 @@ def mirror_pad(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "TILE")
-def tile(d: Draft, x: Value) -> Sequence[Value]:
+def tile(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 5:
         raise Unfit
     times = [d.pick((1, 1, 2, 3)) for _ in x.shape]
@@ -225,7 +225,7 @@ def tile(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "REVERSE_V2")
-def reverse(d: Draft, x: Value) -> Sequence[Value]:
+def reverse(d: GraphBuilder, x: Value) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     axes = [stated]
     if d.chance(0.4) and len(x.shape) > 1:
@@ -234,7 +234,7 @@ def reverse(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "BROADCAST_TO")
-def broadcast_to(d: Draft, x: Value) -> Sequence[Value]:
+def broadcast_to(d: GraphBuilder, x: Value) -> Sequence[Value]:
     shape = [d.between(2, 5) if e == 1 and d.chance(0.7) else e for e in x.shape]
     while len(shape) < 5 and d.chance(0.4):
         shape.insert(0, d.between(1, 3))
@@ -244,7 +244,7 @@ def broadcast_to(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "GATHER")
-def gather(d: Draft, x: Value) -> Sequence[Value]:
+def gather(d: GraphBuilder, x: Value) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     shape = d.draw_shape(d.between(0, 2), 8)
     where = d.constant(d.rng.integers(0, x.shape[axis], shape).astype(np.int32))
@@ -256,7 +256,7 @@ def gather(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "GATHER_ND")
-def gather_nd(d: Draft, x: Value) -> Sequence[Value]:
+def gather_nd(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 5:
         raise Unfit
     depth = d.between(1, len(x.shape))
@@ -267,7 +267,7 @@ def gather_nd(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
-def depth_space(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def depth_space(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     x = d.ranked(x, 4)
     n, h, w, c = x.shape
     if op == "DEPTH_TO_SPACE":
@@ -280,7 +280,7 @@ def depth_space(d: Draft, x: Value, op: str) -> Sequence[Value]:
 
 
 @offers(ANY, "SPACE_TO_BATCH_ND")
-def space_to_batch(d: Draft, x: Value) -> Sequence[Value]:
+def space_to_batch(d: GraphBuilder, x: Value) -> Sequence[Value]:
     x = d.ranked(x, 4)
     n, h, w, c = x.shape
     blocks = [d.between(1, 3), d.between(1, 3)]
@@ -294,7 +294,7 @@ def space_to_batch(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "BATCH_TO_SPACE_ND")
-def batch_to_space(d: Draft, x: Value) -> Sequence[Value]:
+def batch_to_space(d: GraphBuilder, x: Value) -> Sequence[Value]:
     x = d.ranked(x, 4)
     n, h, w, c = x.shape
     pairs = [(a, b) for a in (1, 2, 3) for b in (1, 2, 3) if n % (a * b) == 0]
@@ -309,7 +309,7 @@ def batch_to_space(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "DYNAMIC_UPDATE_SLICE")
-def dynamic_update_slice(d: Draft, x: Value) -> Sequence[Value]:
+def dynamic_update_slice(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 5:
         raise Unfit
     shape = [d.between(1, e) for e in x.shape]
@@ -321,18 +321,18 @@ def dynamic_update_slice(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(ANY, "RESIZE_NEAREST_NEIGHBOR")
-def resize_nearest(d: Draft, x: Value) -> Sequence[Value]:
+def resize_nearest(d: GraphBuilder, x: Value) -> Sequence[Value]:
     x = d.ranked(x, 4)
     return [resized(d, x, "RESIZE_NEAREST_NEIGHBOR")]
 
 
 @offers(("int8", "float32", "uint8"), "RESIZE_BILINEAR")
-def resize_bilinear(d: Draft, x: Value) -> Sequence[Value]:
+def resize_bilinear(d: GraphBuilder, x: Value) -> Sequence[Value]:
     x = d.ranked(x, 4)
     return [resized(d, x, "RESIZE_BILINEAR")]
 
 
-def resized(d: Draft, x: Value, op: str) -> Value:
+def resized(d: GraphBuilder, x: Value, op: str) -> Value:
     """x with another height and width."""
     size = [d.between(1, 12), d.between(1, 12)]
     corners = d.chance(0.3)

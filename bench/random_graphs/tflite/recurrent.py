@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench.random_graphs.case import Value
-from bench.random_graphs.tflite.draft import PLAIN, Draft, Quantization, Unfit, offers, scale_of
+from bench.random_graphs.tflite.graph_builder import PLAIN, GraphBuilder, Quantization, Unfit, offers, scale_of
 
 
 def single(number: float) -> float:
@@ -15,13 +15,13 @@ def single(number: float) -> float:
     return float(np.float32(number))
 
 
-def memory(d: Draft, dtype: str, shape: Sequence[int], quantization: Quantization = PLAIN) -> Value:
+def memory(d: GraphBuilder, dtype: str, shape: Sequence[int], quantization: Quantization = PLAIN) -> Value:
     """A variable that the operator keeps."""
     return d.add(Value(d.name(), dtype, tuple(shape), None, *quantization, variable=True))
 
 
 @offers(("int8", "float32"), "SVDF")
-def svdf(d: Draft, x: Value) -> Sequence[Value]:
+def svdf(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if x.elements > 256 or x.elements < 1:
         raise Unfit
     if len(x.shape) != 2:
@@ -56,7 +56,7 @@ def svdf(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("int8", "int16", "float32"), "UNIDIRECTIONAL_SEQUENCE_LSTM")
-def lstm(d: Draft, x: Value) -> Sequence[Value]:
+def lstm(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if x.elements > 200:
         raise Unfit
     x = d.ranked(x, 3)

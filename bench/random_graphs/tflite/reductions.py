@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from bench.random_graphs.case import Value
-from bench.random_graphs.tflite.draft import PLAIN, QUANTIZED, Draft, Quantization, Unfit, offers
+from bench.random_graphs.tflite.graph_builder import PLAIN, QUANTIZED, GraphBuilder, Quantization, Unfit, offers
 from bench.random_graphs.tflite.moves import axis_of
 
 
-def reduced(d: Draft, x: Value, op: str, quantization: Quantization) -> Value:
+def reduced(d: GraphBuilder, x: Value, op: str, quantization: Quantization) -> Value:
     """x without some of its dimensions, or with ones in their place."""
     rank = len(x.shape)
     if not 1 <= rank <= 5:
@@ -28,22 +28,22 @@ def reduced(d: Draft, x: Value, op: str, quantization: Quantization) -> Value:
 
 
 @offers((*QUANTIZED, "float32"), "MEAN", weight=1.5)
-def mean(d: Draft, x: Value) -> Sequence[Value]:
+def mean(d: GraphBuilder, x: Value) -> Sequence[Value]:
     return [reduced(d, x, "MEAN", d.near(x, 0.2, 1.5))]
 
 
 @offers((*QUANTIZED, "float32"), "SUM")
-def total(d: Draft, x: Value) -> Sequence[Value]:
+def total(d: GraphBuilder, x: Value) -> Sequence[Value]:
     return [reduced(d, x, "SUM", d.near(x, 1, 10))]
 
 
 @offers(("int8", "int16", "float32", "int32", "int64"), "REDUCE_MAX", "REDUCE_MIN", weight=0.7)
-def extreme(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def extreme(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     return [reduced(d, x, op, (x.scales, x.zero_points))]
 
 
 @offers(("float32", "int32", "int64"), "REDUCE_PROD", weight=0.6)
-def product(d: Draft, x: Value) -> Sequence[Value]:
+def product(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if x.dtype != "float32" and d.chance(0.5):  # others leave their type, and wrap
         low, high = (np.array(end, x.dtype) for end in (-1, 1))
         x = d.unary("MINIMUM", (x, d.constant(high)), x.shape, x.dtype)
@@ -52,26 +52,26 @@ def product(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("bool",), "REDUCE_ALL")
-def all_of(d: Draft, x: Value) -> Sequence[Value]:
+def all_of(d: GraphBuilder, x: Value) -> Sequence[Value]:
     return [reduced(d, x, "REDUCE_ALL", PLAIN)]
 
 
 @offers(("int8", "uint8", "float32"), "ARG_MAX", "ARG_MIN", weight=0.7)
-def arg_extremum(d: Draft, x: Value, op: str) -> Sequence[Value]:
+def arg_extremum(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     axis, stated = axis_of(d, x)
     shape = [e for i, e in enumerate(x.shape) if i != axis]
     return [d.unary(op, (x, d.constant(np.int32(stated))), shape, "int32", output_type="INT32")]
 
 
 @offers(("int8", "float32"), "CUMSUM", weight=0.7)
-def cumsum(d: Draft, x: Value) -> Sequence[Value]:
+def cumsum(d: GraphBuilder, x: Value) -> Sequence[Value]:
     _, stated = axis_of(d, x)
     axis = d.constant(np.int32(stated))
     return [d.unary("CUMSUM", (x, axis), x.shape, x.dtype, d.near(x), exclusive=d.chance(0.4), reverse=d.chance(0.4))]
 
 
 @offers((*QUANTIZED, "float32"), "SOFTMAX", weight=2.0)
-def softmax(d: Draft, x: Value) -> Sequence[Value]:
+def softmax(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 4:
         raise Unfit
     to: tuple[str, Quantization] = {
@@ -87,7 +87,7 @@ def softmax(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("int8", "float32"), "LOG_SOFTMAX")
-def log_softmax(d: Draft, x: Value) -> Sequence[Value]:
+def log_softmax(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 4:
         raise Unfit
     quantization: Quantization = ((16 / 256,), (127,)) if x.dtype == "int8" else PLAIN
@@ -95,7 +95,7 @@ def log_softmax(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("int8", "float32"), "L2_NORMALIZATION")
-def l2_normalization(d: Draft, x: Value) -> Sequence[Value]:
+def l2_normalization(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if not 1 <= len(x.shape) <= 4:
         raise Unfit
     quantization: Quantization = ((1 / 128,), (0,)) if x.dtype == "int8" else PLAIN

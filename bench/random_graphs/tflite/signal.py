@@ -8,33 +8,33 @@ import numpy as np
 from flatbuffers import flexbuffers
 
 from bench.random_graphs.case import Value
-from bench.random_graphs.tflite.draft import Draft, Unfit, offers
+from bench.random_graphs.tflite.graph_builder import GraphBuilder, Unfit, offers
 
 
-def given(d: Draft, dtype: str, *shape: int, bounds: tuple[float, float] | None = None) -> Value:
+def given(d: GraphBuilder, dtype: str, *shape: int, bounds: tuple[float, float] | None = None) -> Value:
     """An input of the graph without a scale."""
     value = d.add(Value(d.name(), dtype, shape, bounds=bounds))
     d.inputs.append(value.name)
     return value
 
 
-def samples(d: Draft, count: int) -> Value:
+def samples(d: GraphBuilder, count: int) -> Value:
     """int16 numbers: an input of the graph."""
     return given(d, "int16", count)
 
 
-def custom(d: Draft, name: str, inputs: Sequence[Value], outputs: Sequence[Value], **options: object) -> None:
+def custom(d: GraphBuilder, name: str, inputs: Sequence[Value], outputs: Sequence[Value], **options: object) -> None:
     """One operator with options in a flexbuffer."""
     d.node(f"CUSTOM:{name}", inputs, outputs, custom_options=bytes(flexbuffers.Dumps(options)))
 
 
-def top_level(d: Draft) -> None:
+def top_level(d: GraphBuilder) -> None:
     """Raises Unfit inside of graphs, and for most values: one chain is a lot."""
     if d.depth or d.chance(0.5):
         raise Unfit
 
 
-def spectrum(d: Draft, length: int) -> Value:
+def spectrum(d: GraphBuilder, length: int) -> Value:
     """A windowed, scaled frame and its transform."""
     x = samples(d, d.between(length // 2 + 1, length))
     if d.chance(0.7):
@@ -52,7 +52,7 @@ def spectrum(d: Draft, length: int) -> Value:
 
 
 @offers(("int8", "int16"), "CUSTOM:SignalRfft", weight=0.4)
-def there_and_back(d: Draft, x: Value) -> Sequence[Value]:
+def there_and_back(d: GraphBuilder, x: Value) -> Sequence[Value]:
     top_level(d)
     length = d.pick((16, 32, 64, 128))
     y = spectrum(d, length)
@@ -64,13 +64,13 @@ def there_and_back(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("int8", "int16"), "CUSTOM:SignalEnergy", weight=0.4)
-def energies(d: Draft, x: Value) -> Sequence[Value]:
+def energies(d: GraphBuilder, x: Value) -> Sequence[Value]:
     top_level(d)
     roots(d)
     return []
 
 
-def roots(d: Draft) -> Value:
+def roots(d: GraphBuilder) -> Value:
     """Roots of the channels of an input's energies."""
     y = filter_bank(d, energy_of(d))
     root = d.computed("uint32", y.shape)
@@ -79,7 +79,7 @@ def roots(d: Draft) -> Value:
     return root
 
 
-def energy_of(d: Draft) -> Value:
+def energy_of(d: GraphBuilder) -> Value:
     """The energy of each frequency of an input."""
     length = d.pick((32, 64, 128))
     y = spectrum(d, length)
@@ -89,7 +89,7 @@ def energy_of(d: Draft) -> Value:
     return made
 
 
-def filter_bank(d: Draft, x: Value) -> Value:
+def filter_bank(d: GraphBuilder, x: Value) -> Value:
     """Channels of energies."""
     widths = [d.between(1, 4) for _ in range(d.between(2, 6))]
     channels = len(widths) - 1
@@ -107,7 +107,7 @@ _T = {"int16": 7, "int32": 2, "float32": 0}
 
 
 @offers(("int8", "float32"), "CUSTOM:SignalIrfft", weight=0.4)
-def transforms(d: Draft, x: Value) -> Sequence[Value]:
+def transforms(d: GraphBuilder, x: Value) -> Sequence[Value]:
     """The transform of wider values, and what it came from."""
     top_level(d)
     dtype = "float32" if x.dtype == "float32" else "int32"
@@ -121,7 +121,7 @@ def transforms(d: Draft, x: Value) -> Sequence[Value]:
 
 
 @offers(("int8", "int16"), "CUSTOM:SignalDelay", weight=0.3)
-def delay(d: Draft, x: Value) -> Sequence[Value]:
+def delay(d: GraphBuilder, x: Value) -> Sequence[Value]:
     top_level(d)
     x = samples(d, d.between(2, 40))
     y = d.computed("int16", x.shape)

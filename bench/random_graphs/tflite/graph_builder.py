@@ -35,7 +35,7 @@ def scale_of(x: Value) -> float:
 
 
 @dataclass
-class Draft:
+class GraphBuilder:
     """Values and nodes so far. `pool` has what further operators may read; `limit` the most elements of a tensor.
 
     engine: the one that the graph is meant for, since a graph of operators that only one engine has each has no engine.
@@ -218,7 +218,7 @@ class Draft:
         return Description(values, tuple(self.nodes), tuple(self.inputs), tuple(outputs))
 
 
-Maker = Callable[[Draft, Value], Sequence[Value]]
+Maker = Callable[[GraphBuilder, Value], Sequence[Value]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,14 +235,14 @@ OFFERS: dict[str, Offer] = {}
 
 
 def offers(dtypes: Sequence[str], *ops: str, weight: float = 1.0) -> Callable[[Callable[..., Sequence[Value]]], Any]:
-    """Registers a maker for each of the operators; it gets (draft, value), or (draft, value, op) if it takes three."""
+    """Registers a maker for each of the operators; it gets (builder, value), or (builder, value, op) if it takes three."""
 
     def register(function: Callable[..., Sequence[Value]]) -> Callable[..., Sequence[Value]]:
         named = len(inspect.signature(function).parameters) > 2
         for op in ops:
 
-            def make(draft: Draft, value: Value, op: str = op) -> Sequence[Value]:
-                return function(draft, value, op) if named else function(draft, value)
+            def make(builder: GraphBuilder, value: Value, op: str = op) -> Sequence[Value]:
+                return function(builder, value, op) if named else function(builder, value)
 
             OFFERS[op] = Offer(op, make, tuple(dtypes), weight)
         return function

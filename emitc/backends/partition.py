@@ -180,10 +180,7 @@ def _offload(
 
 
 def partition(
-    graph: Graph,
-    backends: Mapping[str, Backend],
-    policy: Policy,
-    rewrite: Rewrite = lambda graph: (graph, (), ()),
+    graph: Graph, backends: Mapping[str, Backend], policy: Policy, rewrite: Rewrite = lambda graph: (graph, (), ())
 ) -> Partition:
     """Assigns every node. Raises EmitcError for a policy that cannot be followed, CannotCompile under `fallback` fail.
 

@@ -319,8 +319,7 @@ _MODEL_OPTIONS = (
         help="An operator, by its type or index, that no accelerator gets; may be repeated.",
     ),
     path_option(
-        "--expect-partition",
-        help="Fail unless every operator runs where this map of `emitc partition --json` says.",
+        "--expect-partition", help="Fail unless every operator runs where this map of `emitc partition --json` says."
     ),
     plugin_option,
     click.option(

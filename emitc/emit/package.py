@@ -93,12 +93,7 @@ def package_files(
         texts["CMakeLists.txt"] = (
             environment()
             .get_template("package/CMakeLists.txt.j2")
-            .render(
-                p=program,
-                optimize=optimize,
-                units=units,
-                uses_math=uses_math(program),
-            )
+            .render(p=program, optimize=optimize, units=units, uses_math=uses_math(program))
         )
     if package == "zephyr":
         texts |= {

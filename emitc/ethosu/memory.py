@@ -74,10 +74,7 @@ def _pieces(fm: FeatureMap, element: int) -> Iterator[_Piece]:
         if height <= 0 or width <= 0:
             continue
         step_x = _BRICK * element if fm.bricks else fm.stride_x
-        groups = (
-            (0, full, full // _BRICK, _BRICK),
-            (full, fm.depth, 1, fm.depth - full),
-        )
+        groups = ((0, full, full // _BRICK, _BRICK), (full, fm.depth, 1, fm.depth - full))
         for first, end, count, channels in groups:
             if first < end:
                 yield _Piece(

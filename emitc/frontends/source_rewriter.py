@@ -83,12 +83,7 @@ class SourceRewriter:
         )
 
     def tensor(
-        self,
-        like: str,
-        dtype: str,
-        shape: Shape,
-        quantization: Quantization | None = None,
-        data: Array | None = None,
+        self, like: str, dtype: str, shape: Shape, quantization: Quantization | None = None, data: Array | None = None
     ) -> int:
         """Adds a tensor named after `like`; returns its index. Raises EmitcError where constants are too large together."""
         name = like

@@ -119,9 +119,7 @@ def board_list() -> dict[str, Any]:
 def target_list() -> dict[str, Any]:
     """Every target with its features."""
     known = {name: load_target(name) for name in targets()}
-    return {
-        "targets": [{"name": n, "title": t.title, "features": sorted(t.features)} for n, t in known.items()],
-    }
+    return {"targets": [{"name": n, "title": t.title, "features": sorted(t.features)} for n, t in known.items()]}
 
 
 def operator_list(plugins: Sequence[Path] = (), names: Sequence[str] = ()) -> dict[str, Any]:

@@ -176,12 +176,7 @@ def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], 
 
 
 def _in_segment(
-    graph: Graph,
-    stage: Stage,
-    position: int,
-    moved: Mapping[str, int],
-    live: Mapping[str, LiveRange],
-    hosts: Hosts,
+    graph: Graph, stage: Stage, position: int, moved: Mapping[str, int], live: Mapping[str, LiveRange], hosts: Hosts
 ) -> Iterator[Distance]:
     """How close the buffers of a segment may lie. `_overlaps` says it for the segment's source and target."""
     segment = stage.segment

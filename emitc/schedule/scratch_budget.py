@@ -44,11 +44,7 @@ _ROUNDS = 6
 
 
 def fit_scratch(
-    scheduled: Scheduled,
-    nodes: Sequence[int],
-    budget: int | str | None,
-    optimize: str,
-    by_rows: ByRows | None = None,
+    scheduled: Scheduled, nodes: Sequence[int], budget: int | str | None, optimize: str, by_rows: ByRows | None = None
 ) -> Arenas:
     """The schedule with as much scratch as the options allow.
 

@@ -147,10 +147,7 @@ def write_tflite(spec: ModelSpec) -> bytes:
     Raises ValueError for an opcode, dtype, option or enumeration name that the schema does not have, and for a number
     outside the field's type.
     """
-    subgraphs = (
-        SubgraphSpec(spec.tensors, spec.operators, spec.inputs, spec.outputs, "main"),
-        *spec.subgraphs,
-    )
+    subgraphs = (SubgraphSpec(spec.tensors, spec.operators, spec.inputs, spec.outputs, "main"), *spec.subgraphs)
     builder = flatbuffers.Builder(1024)
     buffers = _Buffers()
     codes = _OperatorCodes()

@@ -62,7 +62,7 @@ def from_onnx(node: SourceNode) -> Parsed:
         elif not by_input:
             value = node.real(name, default)
         bounds.append(value)
-    return Parsed(Clip(*bounds, numerics=Numerics.QOPERATOR))
+    return Parsed(Clip(*bounds))
 
 
 def _compares_numbers(bound: BoundNode) -> bool:

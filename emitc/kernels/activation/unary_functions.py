@@ -154,7 +154,7 @@ def from_onnx(node: SourceNode) -> Parsed:
         kind = "GeluTanh"
     if kind == "Celu" and values[0] == 0.0:
         raise node.refusal("Celu has alpha 0", "it divides by alpha")
-    return Parsed(Function(kind, values, numerics=Numerics.QOPERATOR))
+    return Parsed(Function(kind, values))
 
 
 def _of_integers(bound: BoundNode) -> bool:
@@ -236,7 +236,7 @@ def lower_negation(bound: BoundNode) -> Layer:
 def _is_inf_from_onnx(node: SourceNode) -> Parsed:
     node.counts((1, 1))
     flags = (bool(node.integer("detect_negative", 1)), bool(node.integer("detect_positive", 1)))
-    return Parsed(IsInf(*flags, numerics=Numerics.QOPERATOR))
+    return Parsed(IsInf(*flags))
 
 
 def check_predicate(bound: BoundNode) -> None:

@@ -68,7 +68,6 @@ class ControlFlow(Op, ABC):
 class If(ControlFlow):
     """graphs: what runs where the first operand is true, and what runs otherwise."""
 
-    __slots__ = ()
     parts = ("then", "else")
 
     def links(self, operands: int) -> tuple[Links, ...]:
@@ -80,7 +79,6 @@ class If(ControlFlow):
 class While(ControlFlow):
     """graphs: the condition, and the body."""
 
-    __slots__ = ()
     parts = ("condition", "body")
 
     @property

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Shape, Tensor
+from emitc.ir import Array, BoundNode, DType, Shape, Tensor
 from emitc.kernels.contract import KernelDef, Parsed, Variant, requires
 from emitc.kernels.convolution.conv_2d_runtime import ComputedConv2D
 from emitc.kernels.costs import Cost, Costs
@@ -31,23 +31,11 @@ from emitc.kernels.mac import (
     runtime_weights,
     scalar_int8,
 )
-from emitc.kernels.mac.operand_checks import (
-    check_convolution,
-    onnx_convolution_window,
-    tflite_window,
-    window_shape,
-)
+from emitc.kernels.mac.operand_checks import check_convolution, onnx_convolution_window, tflite_window, window_shape
 from emitc.kernels.mac.problem import MacProblem, maker
 from emitc.kernels.mac.requantization import WEIGHTS, Accumulating, int32_sums, output_params, requantization
 from emitc.kernels.mac.weight_packing import BLOCK
-from emitc.kernels.shared.windows import (
-    ACTIVATIONS,
-    BY_ROWS,
-    Padding,
-    Window,
-    window_overlap,
-    window_params,
-)
+from emitc.kernels.shared.windows import ACTIVATIONS, BY_ROWS, Padding, Window, window_overlap, window_params
 from emitc.layer import Layer, by_channel, whole_window
 from emitc.numerics.requantize import activation_clamp
 from emitc.source import SourceNode
@@ -80,7 +68,7 @@ def from_tflite(node: SourceNode) -> Parsed:
 def from_onnx(node: SourceNode) -> Parsed:
     """Conv on NHWC; the kernel size is the weights', and an attribute that says otherwise is refused."""
     node.counts((2, 3))
-    return Parsed(Conv2D(onnx_convolution_window(node), "NONE", numerics=Numerics.QOPERATOR), (0, 1, 2))
+    return Parsed(Conv2D(onnx_convolution_window(node), "NONE"), (0, 1, 2))
 
 
 def check(bound: BoundNode) -> None:

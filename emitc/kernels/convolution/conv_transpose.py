@@ -173,7 +173,7 @@ def from_onnx(node: SourceNode) -> Parsed:
         (top, bottom), (left, right) = ((t // 2, t - t // 2) if upper else (t - t // 2, t // 2) for t in total)
     window = Window(strides[0], strides[1], Padding(top, bottom, left, right), dilations[0], dilations[1])
     groups = node.integer("group", 1, 1, 1 << 16)
-    op = ConvTranspose(window, groups, extra[0], extra[1], numerics=Numerics.QOPERATOR)
+    op = ConvTranspose(window, groups, extra[0], extra[1])
     return Parsed(op, (0, WEIGHTS, BIAS))
 
 

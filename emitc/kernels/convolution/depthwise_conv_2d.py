@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, requires
 from emitc.kernels.convolution.conv_2d_runtime import ComputedConv2D
 from emitc.kernels.costs import Cost, Costs
@@ -31,22 +31,11 @@ from emitc.kernels.mac import (
     runtime_weights,
     scalar_int8,
 )
-from emitc.kernels.mac.operand_checks import (
-    check_convolution,
-    onnx_convolution_window,
-    tflite_window,
-    window_shape,
-)
+from emitc.kernels.mac.operand_checks import check_convolution, onnx_convolution_window, tflite_window, window_shape
 from emitc.kernels.mac.problem import MacProblem, maker
 from emitc.kernels.mac.requantization import WEIGHTS, output_params, requantization
 from emitc.kernels.mac.weight_packing import BLOCK
-from emitc.kernels.shared.windows import (
-    ACTIVATIONS,
-    BY_ROWS,
-    Window,
-    window_overlap,
-    window_params,
-)
+from emitc.kernels.shared.windows import ACTIVATIONS, BY_ROWS, Window, window_overlap, window_params
 from emitc.layer import Layer, Param, by_channel, whole_window
 from emitc.numerics.requantize import activation_clamp
 from emitc.source import SourceNode
@@ -76,7 +65,7 @@ def from_tflite(node: SourceNode) -> Parsed:
 def from_onnx(node: SourceNode) -> Parsed:
     """Conv with a group for each input channel, weights [1, KH, KW, O]."""
     node.counts((2, 3))
-    return Parsed(DepthwiseConv2D(onnx_convolution_window(node), "NONE", numerics=Numerics.QOPERATOR), (0, 1, 2))
+    return Parsed(DepthwiseConv2D(onnx_convolution_window(node), "NONE"), (0, 1, 2))
 
 
 def check(bound: BoundNode) -> None:

@@ -242,11 +242,7 @@ def _lower(bound: BoundNode) -> Layer:
         Table("anchors", "float", values, "centre and size of the anchors: y, x, height, width"),
     )
     index = DType.UINT16 if boxes <= _SHORT_PLACES else DType.INT32
-    scratch = (
-        Scratch("corners", 16 * with_corners),
-        Scratch("best", 4 * boxes),
-        Scratch("heap", index.bytes * boxes),
-    )
+    scratch = (Scratch("corners", 16 * with_corners), Scratch("best", 4 * boxes), Scratch("heap", index.bytes * boxes))
     if not wide:
         tables += _shares(bound)
     suffix = ("" if wide else "_u8") + ("" if index is DType.UINT16 else "_many")

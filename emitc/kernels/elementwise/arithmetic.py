@@ -45,13 +45,7 @@ from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
 from emitc.kernels.mac.problem import LARGEST_SHIFT
 from emitc.kernels.shared.broadcast import same_types
 from emitc.kernels.shared.float_activation import bounded
-from emitc.kernels.shared.lookup_and_binary import (
-    binary_shape,
-    by_vectors,
-    check_binary,
-    require_activation,
-    values_of,
-)
+from emitc.kernels.shared.lookup_and_binary import binary_shape, by_vectors, check_binary, require_activation, values_of
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.kernels.shared.windows import ACTIVATIONS
 from emitc.layer import Formula, Layer, Param
@@ -115,7 +109,7 @@ def _from_onnx(op: type[Arithmetic], node: SourceNode) -> Parsed:
         _require_trailing(node, a, b)
     unsigned = bool(node.integer("unsigned", 0, 0, 1))
     exchanged = op is Add and onnx_arithmetic.operands_change_places(a, b)
-    return Parsed(op("NONE", unsigned, exchanged, numerics=Numerics.QOPERATOR), (0, 1))
+    return Parsed(op("NONE", unsigned, exchanged), (0, 1))
 
 
 def _require_trailing(node: SourceNode, a: Shape, b: Shape) -> None:

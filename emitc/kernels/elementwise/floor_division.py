@@ -18,11 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op
-from emitc.kernels.contract import KernelDef, Parsed
+from emitc.kernels.contract import KernelDef
 from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types, two_operands
 from emitc.kernels.shared.pointwise import SIGNED, UNSIGNED, operand, parser_of, require_types
 from emitc.layer import Formula, Layer
-from emitc.source import SourceNode
 
 _TFLITE_TYPES = (DType.FLOAT32, DType.INT32)
 _ONNX_TYPES = (DType.FLOAT32, *SIGNED, *UNSIGNED)
@@ -54,10 +53,6 @@ class Modulo(Op):
     """truncated: whether the quotient was rounded towards 0 rather than down."""
 
     truncated: bool
-
-
-def _modulo(node: SourceNode) -> Parsed:
-    return two_operands(Modulo(bool(node.integer("fmod", 0, 0, 1))), node)
 
 
 def _truncated(bound: BoundNode) -> bool:
@@ -111,6 +106,8 @@ KERNELS = (
     ),
     KernelDef(
         Modulo, "remainder of a division, broadcasting", _ONNX_TYPES, (), None, check, reference, lower,
-        output_shapes=output_shapes, onnx=("Mod",), from_onnx=_modulo, elementwise=True,
+        output_shapes=output_shapes, onnx=("Mod",),
+        from_onnx=lambda node: two_operands(Modulo(bool(node.integer("fmod", 0, 0, 1))), node),
+        elementwise=True,
     ),
 )  # fmt: skip

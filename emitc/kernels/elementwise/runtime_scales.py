@@ -18,7 +18,7 @@ from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, unsupported
 from emitc.kernels.costs import UNKNOWN, UNKNOWN_PAIRS, UNKNOWN_VECTORS, Cost, Costs
 from emitc.kernels.elementwise.onnx_arithmetic import fused, operands_change_places
@@ -50,7 +50,7 @@ class MulByScales(ByScales):
 def _from_onnx(op: type[ByScales], node: SourceNode) -> Parsed:
     node.counts((8, 8))
     exchanged = op is AddByScales and operands_change_places(node.input(0).shape, node.input(3).shape)
-    return Parsed(op(exchanged, numerics=Numerics.QOPERATOR), (0, 3, 1, 2, 4, 5, 6, 7))
+    return Parsed(op(exchanged), (0, 3, 1, 2, 4, 5, 6, 7))
 
 
 def _values(bound: BoundNode) -> BoundNode:

@@ -19,13 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Numerics
-from emitc.kernels.mac.requantization import (
-    BIAS,
-    WEIGHTS,
-    output_params,
-    requantization,
-    requantization_tables,
-)
+from emitc.kernels.mac.requantization import BIAS, WEIGHTS, output_params, requantization, requantization_tables
 from emitc.kernels.mac.weight_packing import BLOCK, PACKED, shape_text, weight_table
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.float_activation import bound_params, bounded, limited, onnx_activation

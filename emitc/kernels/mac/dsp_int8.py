@@ -264,10 +264,7 @@ def depthwise(problem: MacProblem, *, scratch: bool = True) -> Layer | str:
     shape = problem.filters.shape
     folded = replace(folded, spec=spec)
     tables = folded.tables(packed_table(values, shape, "four channels after the other", 2, c_type=spec.w))
-    sizes = {
-        "padding_pixel": channels if scratch else 0,
-        "taps": 0 if is_3x3 else POINTER_BYTES * kernel_h * kernel_w,
-    }
+    sizes = {"padding_pixel": channels if scratch else 0, "taps": 0 if is_3x3 else POINTER_BYTES * kernel_h * kernel_w}
     if not scratch:
         if sizes["taps"]:
             return "other windows than 3x3 need working memory"

@@ -7,11 +7,10 @@ Operands  a, b, a_zero or none, b_zero or none. A zero point has its operand's t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Tensor
+from emitc.ir import Array, BoundNode, DType, Op, Tensor
 from emitc.kernels.contract import Parsed, illegal, unsupported
 from emitc.layer import Table
 from emitc.numerics.requantize import Int64
@@ -26,7 +25,7 @@ MAX_DEPTH = 1 << 14
 def parsed(op: Op, node: SourceNode) -> Parsed:
     """The op with its operands."""
     node.counts((2, 4))
-    return Parsed(replace(op, numerics=Numerics.QOPERATOR), (A, B, A_ZERO, B_ZERO))
+    return Parsed(op, (A, B, A_ZERO, B_ZERO))
 
 
 def require_bytes(bound: BoundNode, depth: int) -> None:

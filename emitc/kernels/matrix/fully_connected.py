@@ -70,7 +70,7 @@ def from_tflite(node: SourceNode) -> Parsed:
 def from_onnx(node: SourceNode) -> Parsed:
     """Gemm or MatMul with a constant matrix, turned to [O, I]; rows keep x's leading dimensions."""
     node.counts((2, 3))
-    return Parsed(FullyConnected("NONE", keep_dims=True, numerics=Numerics.QOPERATOR), (0, 1, 2))
+    return Parsed(FullyConnected("NONE", keep_dims=True), (0, 1, 2))
 
 
 def check(bound: BoundNode) -> None:

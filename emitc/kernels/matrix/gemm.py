@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_rank
 from emitc.kernels.matrix.matmul import operand_tables
 from emitc.kernels.shared.broadcast_loops import common_shape
@@ -41,7 +41,6 @@ def from_onnx(node: SourceNode) -> Parsed:
         node.real("beta", 1.0),
         bool(node.integer("transA", 0)),
         bool(node.integer("transB", 0)),
-        numerics=Numerics.QOPERATOR,
     )
     return Parsed(op, (0, 1, _ADDEND))
 

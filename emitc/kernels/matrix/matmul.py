@@ -72,7 +72,7 @@ class Product:
 def from_onnx(node: SourceNode) -> Parsed:
     """MatMul has no attributes."""
     node.counts((2, 2))
-    return Parsed(MatMul(numerics=Numerics.QOPERATOR), (0, 1))
+    return Parsed(MatMul(), (0, 1))
 
 
 def _matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
@@ -111,10 +111,7 @@ def require_fitting_matrices(bound: BoundNode, product: Product | None, shapes: 
 def batch_params(product: Product) -> tuple[Param, ...]:
     """The loops over the batch, and the sizes of one product."""
     sizes = {"rows": product.rows, "depth": product.depth, "columns": product.columns}
-    return (
-        *loop_params(product.loops, _BATCH_LOOPS),
-        *(Param(name, "int32_t", size) for name, size in sizes.items()),
-    )
+    return (*loop_params(product.loops, _BATCH_LOOPS), *(Param(name, "int32_t", size) for name, size in sizes.items()))
 
 
 def float_product(a: Array, b: Array) -> Array:

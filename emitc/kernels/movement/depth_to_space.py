@@ -36,13 +36,9 @@ class BlocksOfPixels(Op):
 class DepthToSpace(BlocksOfPixels):
     """Channels as blocks of pixels."""
 
-    __slots__ = ()
-
 
 class SpaceToDepth(BlocksOfPixels):
     """Blocks of pixels as channels."""
-
-    __slots__ = ()
 
 
 def _from_tflite(node: SourceNode) -> Parsed:

@@ -25,8 +25,6 @@ _INDICES = (DType.INT32, DType.INT64)
 class DynamicUpdateSlice(Op):
     """x, and in it the update."""
 
-    __slots__ = ()
-
 
 def _walk(bound: BoundNode) -> StridedLoop:
     x, update = bound.input(0), bound.input(_UPDATE)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import (
     KernelDef,
     illegal,
@@ -32,8 +32,6 @@ _TYPES = (DType.FLOAT32, DType.INT8)
 
 class EmbeddingLookup(Op):
     """Rows by number."""
-
-    __slots__ = ()
 
 
 def _hybrid(bound: BoundNode) -> bool:
@@ -63,10 +61,6 @@ def _check(bound: BoundNode) -> None:
             )
     elif table.quantization and y.quantization:
         require_same_quantization(bound, table, y)
-
-
-def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    return ((*bound.input(0).shape, *bound.input(_TABLE).shape[1:]),)
 
 
 def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -103,6 +97,6 @@ KERNELS = (
         check=_check,
         reference=_reference,
         lower=_lower,
-        output_shapes=_output_shapes,
+        output_shapes=lambda bound: ((*bound.input(0).shape, *bound.input(_TABLE).shape[1:]),),
     ),
 )

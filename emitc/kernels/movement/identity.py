@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, Op, Shape
+from emitc.ir import Array, BoundNode, Op
 from emitc.kernels.contract import KernelDef, Parsed, parser, require_same_dtype
 from emitc.kernels.shared.pointwise import copied, operand
 from emitc.kernels.shared.strided_copy import require_same_values, values_table
@@ -70,10 +70,6 @@ def _check_identity(bound: BoundNode) -> None:
     require_same_values(bound, bound.input(0), bound.output)
 
 
-def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    return (bound.input(0).shape,) * len(bound.outputs)
-
-
 def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     op, x = bound.node.op, operand(bound, inputs, 0)
     if not isinstance(op, MaskedDropout):
@@ -89,7 +85,12 @@ def _lower_masked(bound: BoundNode) -> Layer:
     return Layer("movement/dropout_mask", tables=tables, overlaps=(in_step(bound),))
 
 
-_kernel = partial(KernelDef, reference=_reference, output_shapes=_output_shapes, elementwise=True)
+_kernel = partial(
+    KernelDef,
+    reference=_reference,
+    output_shapes=lambda bound: (bound.input(0).shape,) * len(bound.outputs),
+    elementwise=True,
+)
 KERNELS = (
     _kernel(
         Identity,

@@ -28,13 +28,9 @@ class Stack(Op):
 class Pack(Stack):
     """Its output is the stacked tensor."""
 
-    __slots__ = ()
-
 
 class Unpack(Stack):
     """Its input is the stacked tensor."""
-
-    __slots__ = ()
 
 
 def _require_count(node: SourceNode, attribute: str, found: int, what: str) -> None:
@@ -86,10 +82,6 @@ def _unpack_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return ((*shape[:axis], *shape[axis + 1 :]),) * len(bound.outputs)
 
 
-def _pack_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    return (np.stack([x for x in inputs if x is not None], _axis(bound)),)
-
-
 def _unpack_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     x = operand(bound, inputs, 0)
     return tuple(np.take(x, i, _axis(bound)) for i in range(len(bound.outputs)))
@@ -109,7 +101,7 @@ KERNELS = (
         "tensors stacked along a new axis",
         tflite={"PACK": _pack_from_tflite},
         check=_check,
-        reference=_pack_reference,
+        reference=lambda bound, inputs: (np.stack([x for x in inputs if x is not None], _axis(bound)),),
         lower=_pack_lower,
         output_shapes=_pack_shapes,
         variants=variants(_pack_lower),

@@ -12,19 +12,17 @@ Source  ONNX's Pad; the order of removal and padding as ONNX Runtime has it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, Op, Shape
+from emitc.ir import BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, unsupported
 from emitc.kernels.shared.axis_gather import OUTSIDE, pick_layer, picked, require_pickable
 from emitc.kernels.shared.padding_value import filling
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import require_same_values
-from emitc.layer import Layer
 from emitc.numerics.requantize import Int64
 from emitc.source import SourceNode
 
@@ -129,14 +127,6 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (tuple(before + size + after for size, (before, after) in pairs),)
 
 
-def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    return (picked(operand(bound, inputs, 0), _positions(bound), _fill(bound)),)
-
-
-def _lower(bound: BoundNode) -> Layer:
-    return pick_layer(bound, bound.input(0).shape, _positions(bound), _fill(bound))
-
-
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     """Each dimension's paddings where the dimension was."""
     op = bound.op(PaddedOp)
@@ -144,7 +134,12 @@ def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
 
 
 _kernel = partial(
-    KernelDef, check=check, reference=_reference, lower=_lower, output_shapes=output_shapes, transposed=transposed
+    KernelDef,
+    check=check,
+    reference=lambda bound, inputs: (picked(operand(bound, inputs, 0), _positions(bound), _fill(bound)),),
+    lower=lambda bound: pick_layer(bound, bound.input(0).shape, _positions(bound), _fill(bound)),
+    output_shapes=output_shapes,
+    transposed=transposed,
 )
 KERNELS = (
     _kernel(

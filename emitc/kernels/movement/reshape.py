@@ -9,10 +9,9 @@ input or, up to version 4 and where the frontend has put the operator, from its 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emitc.ir import Array, BoundNode, Numerics, Op, Shape
+from emitc.ir import BoundNode, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_same_dtype, require_same_quantization
 from emitc.kernels.shared.integer_attributes import axes_of, given, resolved_shape
 from emitc.kernels.shared.pointwise import copied, operand
@@ -129,14 +128,6 @@ def _check(bound: BoundNode) -> None:
         require_same_quantization(bound, x, y)
 
 
-def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    return (bound.op(Reshape).shape,)
-
-
-def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    return (operand(bound, inputs, 0).reshape(bound.output.shape),)
-
-
 KERNELS = (
     KernelDef(
         Reshape,
@@ -153,9 +144,9 @@ KERNELS = (
             "Unsqueeze": _unsqueeze_from_onnx,
         },
         check=_check,
-        reference=_reference,
+        reference=lambda bound, inputs: (operand(bound, inputs, 0).reshape(bound.output.shape),),
         lower=copied,
-        output_shapes=_output_shapes,
+        output_shapes=lambda bound: (bound.op(Reshape).shape,),
         view=True,
         moves=True,
     ),

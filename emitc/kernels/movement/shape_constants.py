@@ -41,25 +41,17 @@ class KnownValue(Op):
 class ShapeOf(KnownValue):
     """Sizes of dimensions."""
 
-    __slots__ = ()
-
 
 class ZerosLike(KnownValue):
     """Zeros."""
-
-    __slots__ = ()
 
 
 class Fill(KnownValue):
     """One value."""
 
-    __slots__ = ()
-
 
 class BroadcastArgs(KnownValue):
     """A shape that two shapes broadcast to."""
-
-    __slots__ = ()
 
 
 def _shape_of(node: SourceNode) -> Parsed:
@@ -126,9 +118,6 @@ KERNELS = (
     _kernel(ZerosLike, "zeros, known while compiling", _NUMBERS, tflite={"ZEROS_LIKE": _zeros_like}),
     _kernel(Fill, "one value everywhere, known while compiling", _FILLED, tflite={"FILL": _fill}),
     _kernel(
-        BroadcastArgs,
-        "the shape that two shapes broadcast to",
-        _INDICES,
-        tflite={"BROADCAST_ARGS": _broadcast_args},
+        BroadcastArgs, "the shape that two shapes broadcast to", _INDICES, tflite={"BROADCAST_ARGS": _broadcast_args}
     ),
 )

@@ -27,7 +27,6 @@ from emitc.kernels.movement.strided_slice_masks import written_out
 from emitc.kernels.shared.integer_attributes import axes_of, given
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import StridedLoop, move_layer, require_depth, require_same_type, strides, walk
-from emitc.layer import Layer
 from emitc.source import SourceNode
 
 
@@ -180,17 +179,19 @@ def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array,
     return (values.reshape(_output_shapes(bound)[0]),)
 
 
-def _lower(bound: BoundNode) -> Layer:
-    return move_layer(bound, _walk(bound))
-
-
 def _transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
     op, order = bound.op(Slice), np.argsort(permutation)
     starts, steps, counts = (tuple(values[i] for i in order) for values in (op.starts, op.steps, op.counts))
     return replace(op, starts=starts, steps=steps, counts=counts)
 
 
-_kernel = partial(KernelDef, check=_check, reference=_reference, lower=_lower, output_shapes=_output_shapes)
+_kernel = partial(
+    KernelDef,
+    check=_check,
+    reference=_reference,
+    lower=lambda bound: move_layer(bound, _walk(bound)),
+    output_shapes=_output_shapes,
+)
 KERNELS = (
     _kernel(
         Slice,
@@ -201,8 +202,6 @@ KERNELS = (
         moves=True,
     ),
     _kernel(
-        StridedSlice,
-        "every n-th element along each dimension",
-        tflite={"STRIDED_SLICE": _strided_slice_from_tflite},
+        StridedSlice, "every n-th element along each dimension", tflite={"STRIDED_SLICE": _strided_slice_from_tflite}
     ),
 )

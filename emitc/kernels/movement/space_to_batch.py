@@ -40,13 +40,9 @@ class Blocks(Op):
 class SpaceToBatch(Blocks):
     """An image as a batch."""
 
-    __slots__ = ()
-
 
 class BatchToSpace(Blocks):
     """A batch as an image."""
-
-    __slots__ = ()
 
 
 def _from_tflite(node: SourceNode) -> Parsed:

@@ -105,10 +105,6 @@ def _split_from_onnx(node: SourceNode) -> Parsed:
     return Parsed(Split(axis, sizes))
 
 
-def _check(bound: BoundNode) -> None:
-    check_parts(bound, len(bound.outputs))
-
-
 def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     op, shape = bound.op(Split), bound.input(0).shape
     return tuple((*shape[: op.axis], size, *shape[op.axis + 1 :]) for size in op.sizes)
@@ -123,12 +119,13 @@ def _lower(bound: BoundNode) -> Layer:
     return split_layer(bound, bound.op(Split).axis)
 
 
-def _transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
-    return replace(bound.op(Split), axis=permutation[bound.op(Split).axis])
-
-
 _kernel = partial(
-    KernelDef, check=_check, reference=_reference, lower=_lower, output_shapes=_output_shapes, variants=variants(_lower)
+    KernelDef,
+    check=lambda bound: check_parts(bound, len(bound.outputs)),
+    reference=_reference,
+    lower=_lower,
+    output_shapes=_output_shapes,
+    variants=variants(_lower),
 )
 KERNELS = (
     _kernel(
@@ -136,7 +133,7 @@ KERNELS = (
         "a tensor cut into equal parts",
         tflite={"SPLIT": _split_from_tflite},
         onnx={"Split": _split_from_onnx},
-        transposed=_transposed,
+        transposed=lambda bound, permutation: replace(bound.op(Split), axis=permutation[bound.op(Split).axis]),
         moves=True,
     ),
     _kernel(SplitV, "a tensor cut into parts of given sizes", tflite={"SPLIT_V": _split_v_from_tflite}),

@@ -34,13 +34,9 @@ class Repeat(Op):
 class Tile(Repeat):
     """The whole tensor repeated."""
 
-    __slots__ = ()
-
 
 class Expand(Repeat):
     """Dimensions of size 1 repeated."""
-
-    __slots__ = ()
 
 
 def _tile_from_onnx(node: SourceNode) -> Parsed:

@@ -10,12 +10,11 @@ Errors  a permutation that does not name every dimension once; negative entries,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, Op, Shape
+from emitc.ir import BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.shared.integer_attributes import listed
 from emitc.kernels.shared.pointwise import operand
@@ -82,10 +81,6 @@ def _check(bound: BoundNode) -> None:
 
 def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (tuple(bound.input(0).shape[axis] for axis in _permutation(bound)),)
-
-
-def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    return (np.transpose(operand(bound, inputs, 0), _permutation(bound)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +167,7 @@ KERNELS = (
         tflite={"TRANSPOSE": _from_tflite},
         onnx={"Transpose": _from_onnx},
         check=_check,
-        reference=_reference,
+        reference=lambda bound, inputs: (np.transpose(operand(bound, inputs, 0), _permutation(bound)),),
         lower=_lower,
         output_shapes=_output_shapes,
         moves=True,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_constants, require_dtypes
 from emitc.layer import Layer, Param, Table, in_step
 from emitc.source import SourceNode
@@ -46,7 +46,7 @@ def from_onnx(node: SourceNode) -> Parsed:
             "there is code for one set per channel",
             "export the model with spatial = 1",
         )
-    op = BatchNormalization(node.real("epsilon", 1e-5), numerics=Numerics.QOPERATOR)
+    op = BatchNormalization(node.real("epsilon", 1e-5))
     return Parsed(op, (0, 1, 2, 3, 4))
 
 

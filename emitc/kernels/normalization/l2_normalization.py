@@ -31,8 +31,6 @@ _OUTPUT_BITS = 7
 class L2Normalization(Op):
     """Rows of length 1."""
 
-    __slots__ = ()
-
 
 def from_tflite(node: SourceNode) -> Parsed:
     """No option but an activation, which no engine computes."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.errors import EXPORT_AGAIN
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, unsupported
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.shared.joined_rows import axis_of
@@ -50,8 +50,6 @@ class LayerNormalization(Normalization):
 
 class InstanceNormalization(Normalization):
     """Over the image of each channel."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +92,18 @@ def _layer_from_onnx(node: SourceNode) -> Parsed:
     axis = axis_of(node, node.integer("axis", -1), len(node.input(0).shape))
     present = node.attributes.get("outputs_present", (0,))
     outputs = tuple(int(v) for v in present) if isinstance(present, tuple) else (0,)
-    return Parsed(LayerNormalization(_epsilon(node), outputs, axis, numerics=Numerics.QOPERATOR), (0, _SCALE, _BIAS))
+    return Parsed(LayerNormalization(_epsilon(node), outputs, axis), (0, _SCALE, _BIAS))
 
 
 def _instance_from_onnx(node: SourceNode) -> Parsed:
     node.counts((3, 3))
-    return Parsed(InstanceNormalization(_epsilon(node), numerics=Numerics.QOPERATOR), (0, _SCALE, _BIAS))
+    return Parsed(InstanceNormalization(_epsilon(node)), (0, _SCALE, _BIAS))
 
 
 def _group_from_onnx(node: SourceNode) -> Parsed:
     node.counts((3, 3))
     groups = node.integer("num_groups", low=1)
-    return Parsed(GroupNormalization(_epsilon(node), groups=groups, numerics=Numerics.QOPERATOR), (0, _SCALE, _BIAS))
+    return Parsed(GroupNormalization(_epsilon(node), groups=groups), (0, _SCALE, _BIAS))
 
 
 def _rows(bound: BoundNode) -> _Rows:

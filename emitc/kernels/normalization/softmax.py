@@ -72,8 +72,6 @@ class Softmax(Op):
 class LogSoftmax(Softmax):
     """Logarithm of softmax."""
 
-    __slots__ = ()
-
 
 def from_tflite(node: SourceNode) -> Parsed:
     """SOFTMAX's option."""
@@ -99,7 +97,7 @@ def _from_onnx(op: type[Softmax]) -> Callable[[SourceNode], Parsed]:
                 f"without an opset its axis {axis} is one dimension, or that and all behind it",
                 "quantize the model again",
             )
-        return Parsed(op(1.0, axis, not single, numerics=Numerics.QOPERATOR))
+        return Parsed(op(1.0, axis, not single))
 
     return parse
 

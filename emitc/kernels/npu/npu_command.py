@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
+from emitc.ir import Array, BoundNode, DType, Op, Tensor
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
 from emitc.layer import Expression, Layer, LibraryCall, Memory, Pin, Place, Scratch, Table
 from emitc.source import SourceNode
@@ -128,10 +128,6 @@ def _placed_outputs(bound: BoundNode) -> tuple[tuple[int, Tensor], ...]:
     return tuple(zip(bound.op(NpuCommand).output_offsets, real_outputs(bound), strict=True))
 
 
-def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    return tuple(tuple(max(1, d) for d in tensor.shape) for tensor in bound.outputs)
-
-
 def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     # Imported here: the host model is loaded only where it runs.
     from emitc.ethosu.simulator import HostModel
@@ -236,7 +232,7 @@ KERNELS = (
         _check,
         _reference,
         _lower,
-        output_shapes=_output_shapes,
+        output_shapes=lambda bound: tuple(tuple(max(1, d) for d in tensor.shape) for tensor in bound.outputs),
         # A stream on constants is never run while compiling: a few words of it can ask for hours.
         work=lambda bound: 1 << 62,
         shares_constants=True,

@@ -7,10 +7,9 @@ Source  none: the region means what its operators mean, executed by their refere
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emitc.ir import Array, BoundNode, Graph, Op, Shape
+from emitc.ir import BoundNode, Graph, Op, Shape
 from emitc.kernels.contract import KernelDef
 from emitc.kernels.shared.subgraph_reference import nested_work, run_nested
 from emitc.layer import Layer
@@ -40,27 +39,15 @@ def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return tuple(region.tensor(name).shape for name in region.outputs)
 
 
-def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    return run_nested(bound.op(Offloaded).region, inputs)
-
-
-def _lower(bound: BoundNode) -> Layer:
-    return bound.op(Offloaded).layer
-
-
-def _work(bound: BoundNode) -> int:
-    return nested_work(bound.op(Offloaded).region)
-
-
 KERNELS = (
     KernelDef(
         Offloaded,
         "a region that an accelerator runs",
         (),
         check=_check,
-        reference=_reference,
-        lower=_lower,
+        reference=lambda bound, inputs: run_nested(bound.op(Offloaded).region, inputs),
+        lower=lambda bound: bound.op(Offloaded).layer,
         output_shapes=_output_shapes,
-        work=_work,
+        work=lambda bound: nested_work(bound.op(Offloaded).region),
     ),
 )

@@ -22,8 +22,6 @@ from emitc.layer import KernelSpec, Layer
 class L2Pool2D(Pool2D):
     """Root of the mean square."""
 
-    __slots__ = ()
-
 
 def check(bound: BoundNode) -> None:
     """Refuses other types than float32, and windows that do not fit."""

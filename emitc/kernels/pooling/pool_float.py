@@ -22,10 +22,7 @@ from emitc.numerics.requantize import Float32
 _LOWEST = np.float32(np.finfo(np.float32).min)
 _BOUNDED = KernelSpec("_bounded", x="float", y="float", clamped=True)
 _TOGETHER = 4
-_HEADERS = {
-    "fpu": ("emitc_fpu_pool.h",),
-    "mve": ("emitc_mve.h", "emitc_mve_float32.h", "emitc_mve_float_compare.h"),
-}
+_HEADERS = {"fpu": ("emitc_fpu_pool.h",), "mve": ("emitc_mve.h", "emitc_mve_float32.h", "emitc_mve_float_compare.h")}
 
 
 def reference(

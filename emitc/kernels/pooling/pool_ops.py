@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from emitc.ir import BoundNode, Numerics, Op, Shape
+from emitc.ir import BoundNode, Op, Shape
 from emitc.kernels.contract import Parsed
 from emitc.kernels.shared.pointwise import plain_numerics
 from emitc.kernels.shared.windows import (
@@ -132,7 +132,6 @@ def average_from_onnx(node: SourceNode) -> Parsed:
         whole_image=whole,
         order=_sum_order(node, window, kernel_h, kernel_w, whole=whole),
         unsigned=bool(node.integer("unsigned", 0, 0, 1)),
-        numerics=Numerics.QOPERATOR,
     )
     return Parsed(op)
 
@@ -146,7 +145,7 @@ def max_from_onnx(node: SourceNode) -> Parsed:
             "export the model without MaxUnpool",
         )
     window, kernel_h, kernel_w, _ = _onnx_parse(node)
-    return Parsed(MaxPool2D(window, kernel_h, kernel_w, "NONE", numerics=Numerics.QOPERATOR))
+    return Parsed(MaxPool2D(window, kernel_h, kernel_w, "NONE"))
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -41,7 +41,7 @@ class Cast(Op):
 def from_onnx(node: SourceNode) -> Parsed:
     """Cast; of CastLike's second operand only the type counts, which the output has already."""
     node.counts((2, 2) if node.kind == "CastLike" else (1, 1))
-    return Parsed(Cast(numerics=Numerics.QOPERATOR))
+    return Parsed(Cast())
 
 
 def check(bound: BoundNode) -> None:

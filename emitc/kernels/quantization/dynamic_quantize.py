@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, unsupported
 from emitc.kernels.costs import UNKNOWN_PAIRS
 from emitc.layer import Layer, Param, in_step
@@ -32,7 +32,7 @@ class DynamicQuantize(Op):
 def from_onnx(node: SourceNode) -> Parsed:
     """One input, three outputs."""
     node.counts((1, 1), (3, 3))
-    return Parsed(DynamicQuantize(numerics=Numerics.QOPERATOR))
+    return Parsed(DynamicQuantize())
 
 
 def check(bound: BoundNode) -> None:

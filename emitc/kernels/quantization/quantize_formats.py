@@ -24,7 +24,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, unsupported
 from emitc.kernels.shared.pointwise import in_place, typed
 from emitc.layer import Layer, Param, in_step
@@ -104,7 +104,7 @@ def _from_onnx(op: type[Codes], node: SourceNode) -> Parsed:
     if needs_axis and not -rank <= axis < rank:
         raise node.refusal(f"{node.op_type} has axis {axis}", f"the tensor has {rank} dimensions")
     fields = str(node.attribute("element")), axis % rank if needs_axis else 0, block_size
-    return Parsed(op(*fields, numerics=Numerics.QOPERATOR), tuple(range(len(node.inputs))))
+    return Parsed(op(*fields), tuple(range(len(node.inputs))))
 
 
 def _scale_shape(bound: BoundNode) -> Shape:

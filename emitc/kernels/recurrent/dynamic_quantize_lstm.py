@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Shape
+from emitc.ir import Array, BoundNode, DType, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_constants, unsupported
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADER
@@ -52,7 +52,7 @@ def from_onnx(node: SourceNode) -> Parsed:
         node.input(position)
     settings = recurrence.settings_of(node, ACTIVATIONS, units_at=1)
     operands = (0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11)
-    return Parsed(DynamicQuantizeLstm(*settings, numerics=Numerics.QOPERATOR), operands)
+    return Parsed(DynamicQuantizeLstm(*settings), operands)
 
 
 def check(bound: BoundNode) -> None:

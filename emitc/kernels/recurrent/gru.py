@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics
+from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import block4_float_recurrent
@@ -43,7 +43,7 @@ def from_onnx(node: SourceNode) -> Parsed:
     """The sequence lengths are no operand: all steps are taken."""
     node.counts((3, 6), (1, 2))
     reset_last = bool(node.integer("linear_before_reset", 0))
-    op = Gru(*recurrence.settings_of(node, _ACTIVATIONS), reset_last, numerics=Numerics.QOPERATOR)
+    op = Gru(*recurrence.settings_of(node, _ACTIVATIONS), reset_last)
     return Parsed(op, (0, 1, 2, 3, 5))
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics
+from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import block4_float_recurrent
@@ -39,7 +39,7 @@ class Lstm(Recurrent):
 def from_onnx(node: SourceNode) -> Parsed:
     """The sequence lengths are no operand: all steps are taken."""
     node.counts((3, 8), (1, 3))
-    return Parsed(Lstm(*recurrence.settings_of(node, ACTIVATIONS), numerics=Numerics.QOPERATOR), (0, 1, 2, 3, 5, 6, 7))
+    return Parsed(Lstm(*recurrence.settings_of(node, ACTIVATIONS)), (0, 1, 2, 3, 5, 6, 7))
 
 
 def check(bound: BoundNode) -> None:

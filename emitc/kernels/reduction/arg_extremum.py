@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
 from emitc.kernels.reduction.mean import require_elements, work
 from emitc.kernels.shared.joined_rows import axis_of
@@ -55,7 +55,7 @@ def _from_onnx(op: type[ArgExtremum], node: SourceNode) -> Parsed:
     node.counts((1, 1))
     axis = axis_of(node, node.integer("axis", 0), len(node.input(0).shape))
     last, keep_dims = node.integer("select_last_index", 0, 0, 1), node.integer("keepdims", 1, 0, 1)
-    return Parsed(op(axis, bool(last), bool(keep_dims), numerics=Numerics.QOPERATOR))
+    return Parsed(op(axis, bool(last), bool(keep_dims)))
 
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:

@@ -82,7 +82,7 @@ def reduction_from_onnx(op: type[Reduction], node: SourceNode) -> Parsed:
     """The parser of a Reduce operator of ONNX."""
     node.counts((1, 2))
     keep_dims = bool(node.integer("keepdims", 1, 0, 1))
-    return Parsed(op(onnx_axes(node), keep_dims, numerics=Numerics.QOPERATOR))
+    return Parsed(op(onnx_axes(node), keep_dims))
 
 
 def require_elements(bound: BoundNode) -> None:

@@ -139,10 +139,7 @@ _KINDS: dict[type[Reduction], _Kind] = {
     ),
     ReduceL1: _Kind(
         wrapping(
-            "reduce_l1",
-            "Sum of the magnitudes",
-            "acc + (v < 0.0f ? -v : v)",
-            "v < 0 ? acc - (u{x})v : acc + (u{x})v",
+            "reduce_l1", "Sum of the magnitudes", "acc + (v < 0.0f ? -v : v)", "v < 0 ? acc - (u{x})v : acc + (u{x})v"
         ),
         _WRAPPING,
         lambda x, axes: np.sum(np.abs(x), axis=axes),

@@ -94,11 +94,11 @@ def from_onnx(node: SourceNode) -> Parsed:
     if mode == "nearest":
         rounding = SIMPLE if old else _choice(node, "nearest_mode", NEAREST, "round_prefer_floor")
         if value is not None:
-            return Parsed(CroppedResample(axes, rule, rounding, value, numerics=Numerics.QOPERATOR))
-        return Parsed(NearestResample(axes, rule, rounding, numerics=Numerics.QOPERATOR))
+            return Parsed(CroppedResample(axes, rule, rounding, value))
+        return Parsed(NearestResample(axes, rule, rounding))
     coefficient, excluded = node.real("cubic_coeff_a", -0.75), bool(node.integer("exclude_outside", 0))
     weighting = _first(node, mode, axes), mode, coefficient, excluded, value
-    return Parsed(WeightedResample(axes, rule, *weighting, numerics=Numerics.QOPERATOR))
+    return Parsed(WeightedResample(axes, rule, *weighting))
 
 
 def _axes(node: SourceNode, rule: str, old: bool) -> tuple[Axis, ...]:

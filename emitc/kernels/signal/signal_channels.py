@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_constants, require_dtypes
 from emitc.kernels.costs import UNKNOWN_PAIRS
 from emitc.kernels.signal.simd import int16_vectors, pairs, uint32_vectors
@@ -105,10 +105,6 @@ def _energy_check(bound: BoundNode) -> None:
     if len(x.shape) != 1 or x.shape[0] % 2 or not op.start <= op.end <= x.shape[0] // 2:
         why = f"[{op.start}, {op.end}) of {list(x.shape)}"
         raise illegal(bound, "SignalEnergy has a range that does not fit", why, tensor=x)
-
-
-def _energy_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    return ((bound.input(0).shape[0] // 2,),)
 
 
 def _energy_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -188,10 +184,6 @@ def _subtraction_check(bound: BoundNode) -> None:
     require_dtypes(bound, [(DType.UINT32,) * 5])
     if bound.input(0).is_constant:
         raise illegal(bound, f"{bound.node.op_type} has constant channels", "they are computed")
-
-
-def _subtraction_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    return (bound.input(0).shape,) * 3
 
 
 def _subtraction_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -312,7 +304,8 @@ _ROOT_HEADERS = ("emitc_fpu.h", "emitc_fpu_isqrt.h")
 KERNELS = (
     KernelDef(
         SignalEnergy, "squared magnitudes of complex numbers", (DType.INT16,), ("CUSTOM:SignalEnergy",),
-        _energy_from_tflite, _energy_check, _energy_reference, _energy_lower, output_shapes=_energy_shapes,
+        _energy_from_tflite, _energy_check, _energy_reference, _energy_lower,
+        output_shapes=lambda bound: ((bound.input(0).shape[0] // 2,),),
         variants=(int16_vectors(_energy_lower), pairs(_energy_lower)),
     ),
     KernelDef(
@@ -327,7 +320,7 @@ KERNELS = (
         SignalFilterBankSpectralSubtraction, "channels less their noise, which is kept as state", (DType.UINT32,),
         ("CUSTOM:SignalFilterBankSpectralSubtraction",),
         _subtraction_from_tflite, _subtraction_check, _subtraction_reference, _subtraction_lower,
-        output_shapes=_subtraction_shapes, variants=(uint32_vectors(_subtraction_lower),),
+        output_shapes=lambda bound: (bound.input(0).shape,) * 3, variants=(uint32_vectors(_subtraction_lower),),
     ),
     KernelDef(
         SignalPcan, "gain by an estimate of noise", (DType.UINT32,), ("CUSTOM:SignalPCAN",),

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
 from emitc.kernels.signal.simd import int16_vectors, pairs
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table
@@ -47,13 +47,9 @@ class RealFourier(Op):
 class SignalRfft(RealFourier):
     """From values to a spectrum."""
 
-    __slots__ = ()
-
 
 class SignalIrfft(RealFourier):
     """From a spectrum to values."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +95,6 @@ def _irfft_check(bound: BoundNode) -> None:
     require_dtypes(bound, [(op.dtype,) * 2])
     if not x.shape or x.shape[-1] != op.length + 2 or 0 in x.shape:
         raise illegal(bound, "SignalIrfft has spectra that do not fit", f"{list(x.shape)} for {op.length}", tensor=x)
-
-
-def _rfft_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    return ((*bound.input(0).shape[:-1], bound.op(RealFourier).length + 2),)
-
-
-def _irfft_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    return ((*bound.input(0).shape[:-1], bound.op(RealFourier).length),)
 
 
 def _rfft_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -229,10 +217,6 @@ def _scale_check(bound: BoundNode) -> None:
     require_dtypes(bound, [(DType.INT16, DType.INT16, DType.INT32)])
 
 
-def _scale_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    return bound.input(0).shape, ()
-
-
 def _scale_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In int64."""
     assert inputs[0] is not None
@@ -251,16 +235,19 @@ def _scale_lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         SignalRfft, "Fourier transform of real values", _TYPES, ("CUSTOM:SignalRfft",), _parser(SignalRfft),
-        _rfft_check, _rfft_reference, _rfft_lower, output_shapes=_rfft_shapes,
+        _rfft_check, _rfft_reference, _rfft_lower,
+        output_shapes=lambda bound: ((*bound.input(0).shape[:-1], bound.op(RealFourier).length + 2),),
         variants=(int16_vectors(_rfft_of_vectors), pairs(_rfft_of_pairs)),
     ),
     KernelDef(
         SignalIrfft, "real values from their Fourier transform", _TYPES, ("CUSTOM:SignalIrfft",), _parser(SignalIrfft),
-        _irfft_check, _irfft_reference, _irfft_lower, output_shapes=_irfft_shapes,
+        _irfft_check, _irfft_reference, _irfft_lower,
+        output_shapes=lambda bound: ((*bound.input(0).shape[:-1], bound.op(RealFourier).length),),
     ),
     KernelDef(
         SignalFftAutoScale, "values shifted up to use 15 bits", (DType.INT16,), ("CUSTOM:SignalFftAutoScale",),
-        _scale_from_tflite, _scale_check, _scale_reference, _scale_lower, output_shapes=_scale_shapes,
+        _scale_from_tflite, _scale_check, _scale_reference, _scale_lower,
+        output_shapes=lambda bound: (bound.input(0).shape, ()),
         variants=(int16_vectors(_scale_lower), pairs(_scale_lower)),
     ),
 )  # fmt: skip

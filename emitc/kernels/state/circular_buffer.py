@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_same_quantization
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import Layer, Param
@@ -25,8 +25,6 @@ _EVERY_RUN = (5, 13, 25)
 
 class CircularBuffer(Op):
     """One slot more, and the oldest one less."""
-
-    __slots__ = ()
 
 
 def _from_tflite(node: SourceNode) -> Parsed:
@@ -55,10 +53,6 @@ def _check(bound: BoundNode) -> None:
         require_same_quantization(bound, x, bound.output)
 
 
-def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    return (bound.input(1).shape,) * 2
-
-
 def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     y = np.concatenate([operand(bound, inputs, 1)[:, 1:], operand(bound, inputs, 0)], axis=1)
     return y, y.copy()
@@ -76,6 +70,6 @@ def _lower(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         CircularBuffer, "the last inputs, which are kept as state", (DType.INT8,), ("CUSTOM:CIRCULAR_BUFFER",), _from_tflite,
-        _check, _reference, _lower, output_shapes=_output_shapes,
+        _check, _reference, _lower, output_shapes=lambda bound: (bound.input(1).shape,) * 2,
     ),
 )  # fmt: skip

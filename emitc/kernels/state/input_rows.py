@@ -6,10 +6,9 @@ The tensor x lies nowhere: for each row of y, from row 0 on, the application's r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emitc.ir import Array, BoundNode, Op, Shape
+from emitc.ir import BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, illegal
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import ByRows, Layer, Param
@@ -34,14 +33,6 @@ def _check(bound: BoundNode) -> None:
         )
 
 
-def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    return (bound.op(InputRows).shape,)
-
-
-def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    return (operand(bound, inputs, 0).reshape(bound.output.shape),)
-
-
 def _lower(bound: BoundNode) -> Layer:
     """A loop over the rows; in a segment a row at a time, without a function of its own."""
     y = bound.output
@@ -57,8 +48,8 @@ KERNELS = (
         InputRows,
         "the rows of the input, asked for one by one",
         check=_check,
-        reference=_reference,
+        reference=lambda bound, inputs: (operand(bound, inputs, 0).reshape(bound.output.shape),),
         lower=_lower,
-        output_shapes=_output_shapes,
+        output_shapes=lambda bound: (bound.op(InputRows).shape,),
     ),
 )

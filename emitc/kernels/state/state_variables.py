@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from emitc.errors import DAMAGED
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, damaged
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.shared.pointwise import operand
@@ -82,14 +82,6 @@ def _check_append(bound: BoundNode) -> None:
     assert bound.output.is_state and bound.input(0).elements <= bound.output.elements
 
 
-def _append_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    return (bound.output.shape,)
-
-
-def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    return (np.array(operand(bound, inputs, 0)),)
-
-
 def _append_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The two values in a row, without what is too much at the front."""
     x, old = operand(bound, inputs, 0), operand(bound, inputs, 1)
@@ -123,7 +115,13 @@ def _lower_append_mve(bound: BoundNode) -> Layer:
 
 
 _MVE = Variant("mve", "mve", _lower_append_mve, Costs("qemu_m55 at 6df7847, 2026-11-22", Cost(mac=0.19, once=25)), _ANY)
-_kernel = partial(KernelDef, dtypes=_ANY, check=_check, reference=_reference, lower=_lower)
+_kernel = partial(
+    KernelDef,
+    dtypes=_ANY,
+    check=_check,
+    reference=lambda bound, inputs: (np.array(operand(bound, inputs, 0)),),
+    lower=_lower,
+)
 KERNELS = (
     _kernel(ReadVariable, "the value of a state variable", tflite={"READ_VARIABLE": _read_from_tflite}),
     _kernel(AssignVariable, "the next value of a state variable", tflite={"ASSIGN_VARIABLE": _assign_from_tflite}),
@@ -134,7 +132,7 @@ KERNELS = (
         check=_check_append,
         reference=_append_reference,
         lower=_lower_append,
-        output_shapes=_append_shapes,
+        output_shapes=lambda bound: (bound.output.shape,),
         variants=(_MVE,),
         cost=Costs("qemu_m4 at d977087, 2026-11-22", Cost(mac=0.4, once=40)),
     ),

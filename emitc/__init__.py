@@ -4,8 +4,6 @@ import emitc
 emitc.compile_model("model.tflite", target="cortex-m4").write("out")
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from emitc._version import __version__

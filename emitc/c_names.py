@@ -1,7 +1,5 @@
 """Names of the model as C identifiers and comment text. Everything that comes from a model file is hostile here."""
 
-from __future__ import annotations
-
 import re
 
 _KEYWORDS = frozenset({

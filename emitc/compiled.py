@@ -1,7 +1,5 @@
 """A compiled model as a value: the graph, the partition, the program and the files of the package."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pipeline: a model file is read, built into a graph, rewritten, partitioned, lowered and emitted."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

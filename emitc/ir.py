@@ -4,8 +4,6 @@ Inside, activations are NHWC and convolution weights OHWI. Nodes refer to tensor
 `dataclasses.replace`. Constants are `bytes`, row-major and little-endian, so that graphs compare and hash.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field

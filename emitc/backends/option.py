@@ -1,7 +1,5 @@
 """An option of the command line that belongs to a backend. Nothing is imported here: `emitc --help` reads all of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

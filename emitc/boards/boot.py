@@ -1,7 +1,5 @@
 """Booting a firmware image on an emulated board."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Building a project with PlatformIO, and saying in one message why it did not build."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

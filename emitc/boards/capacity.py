@@ -1,7 +1,5 @@
 """Does a model fit the board at all? Asked before anything is built."""
 
-from __future__ import annotations
-
 from emitc.errors import CannotCompile, Where
 from emitc.target import Board
 

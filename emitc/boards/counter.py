@@ -1,7 +1,5 @@
 """Exact instruction counts: a QEMU plugin (boards/counter/insncount.c), built on first use by the host's C compiler."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

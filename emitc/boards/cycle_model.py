@@ -6,8 +6,6 @@ there. Nothing is fitted: `Timing` (boards/targets/*.toml) has the manual's figu
 that was found against published measurements. Code and data are in memory without wait states.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Whether PlatformIO can get what a real board's build needs: its platform, from this machine or from the network."""
 
-from __future__ import annotations
-
 import os
 import re
 import ssl

@@ -4,8 +4,6 @@ On the QEMU boards the linker script keeps the board's and the application's own
 that those hold the model, the emitc runtime and what they pull from libgcc and libc, and nothing else.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

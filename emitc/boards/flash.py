@@ -1,7 +1,5 @@
 """A compiled model on a real, attached board: uploaded with PlatformIO, its proof read from the serial port."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The stack of functions of the C library and of the compiler's, read from their instructions: Arm Thumb and RISC-V."""
 
-from __future__ import annotations
-
 import re
 
 _FUNCTION = re.compile(r"^[0-9a-f]+ <([^>]+)>:$")

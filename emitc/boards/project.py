@@ -1,7 +1,5 @@
 """PlatformIO projects that run a model's proof: for an emulated board, and for a real one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Sequence

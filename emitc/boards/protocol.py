@@ -1,7 +1,5 @@
 """The lines that a proof prints (templates/board/proof.c.j2 lists them), read into a Transcript."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ addresses that the simulation serves (boards/rtl/machine.h). Cycles count from t
 (boards/rtl/memories.toml).
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import importlib.util

@@ -1,7 +1,5 @@
 """A compiled model on an emulated board: built, booted, its outputs judged, counted."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the board side needs to know of a model, and the cases that it is to prove."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

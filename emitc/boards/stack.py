@@ -1,7 +1,5 @@
 """The stack that a package needs, from the call graph that gcc writes while it compiles the package for its target."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

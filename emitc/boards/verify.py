@@ -1,7 +1,5 @@
 """A compiled model to a board: the cases that it has to prove, whether it fits, and the run itself."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace

@@ -4,8 +4,6 @@ emitc adds no method of its own: it only calls the quantizer with settings whose
 throughout: QuantizeLinear/DequantizeLinear pairs, int8 activations and weights, one weight scale per output channel.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

@@ -3,8 +3,6 @@
 numpy's own reader allocates what the header of an array claims, and unpacks what an archive packs, however much that is.
 """
 
-from __future__ import annotations
-
 import io
 import lzma
 import math

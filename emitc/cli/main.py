@@ -3,8 +3,6 @@
 Exit codes: 0 done; 1 valid but cannot be compiled, or the proof failed; 2 input or usage refused.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Which instructions beyond those of every core the kernels of a program use: the source warns where a build lacks them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from emitc.program import Program

@@ -1,7 +1,5 @@
 """The C function of a layer whose kernel is called once: what it takes, and what the kernel is called with."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

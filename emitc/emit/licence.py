@@ -1,7 +1,5 @@
 """The licence of what emitc writes, stated in every file of a package."""
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 
 LICENSE = "Apache-2.0 OR 0BSD"

@@ -1,7 +1,5 @@
 """Numbers and tables as exact C text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """manifest.json: everything that says what was compiled, how, and what came out. Its schema has a version."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One file that a command writes where the user says: never over the input, a device's name or somebody else's content."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Rendered text to a directory: layouts for plain use, CMake, PlatformIO and Zephyr, written all at once or not at all."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What the header's functions between real values and quantized elements need to know."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from emitc.program import Port, Program

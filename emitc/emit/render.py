@@ -1,7 +1,5 @@
 """Program to text: the Jinja environment and what it prints. No file is written here."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

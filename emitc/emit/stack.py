@@ -1,7 +1,5 @@
 """How much stack a package's functions need, as a compiler found it: a value that header and manifest state."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -5,8 +5,6 @@ afterwards: comments between words, code after a comma or before an operator. Te
 code stay as they are.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 Feature maps are [H, W, C]; sizes are elements, offsets and strides bytes inside a region.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias

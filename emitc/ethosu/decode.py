@@ -4,8 +4,6 @@ The payload is untrusted. Every loop is bounded by its length, every field by th
 read before it is set, a value without a meaning and a stream without an end are faults.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from enum import Enum

@@ -1,7 +1,5 @@
 """`ethosu_invoke_v3` of emitted C, as the host model takes it: addresses and sizes, with the checks that the driver makes."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Streams of one file share that memory: one may read what an earlier one has left
 that another one has begun. The file's operators do not say so; the streams do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Source  the arithmetic of the streams that vela writes for Ethos-U55 and Ethos-U
 Values are int64 between reading and writing; matrix products are float64, which holds every sum of them exactly.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 

@@ -3,8 +3,6 @@
 An access must lie inside its region, be aligned as the NPU asks, and read no byte that nothing has written before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

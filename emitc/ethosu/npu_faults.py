@@ -1,7 +1,5 @@
 """What the host model refuses: a stream that is wrong, and a stream that asks for what the model does not compute."""
 
-from __future__ import annotations
-
 from emitc.errors import CannotCompile, EmitcError, Where
 
 

@@ -6,8 +6,6 @@ Registers keep their value until the stream sets them again.
 Source: the numbers and names that vela's package lists for Ethos-U55, and the streams that vela writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

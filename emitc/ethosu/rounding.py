@@ -1,7 +1,5 @@
 """Shifts to the right with the roundings of the NPU, on int64 arrays: the arithmetic of every output of the host model."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from emitc.ethosu.commands import Array, Rounding

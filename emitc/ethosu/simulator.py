@@ -4,8 +4,6 @@ It says what the outputs are, not how long they take. It agrees with tflite_micr
 with a chip.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

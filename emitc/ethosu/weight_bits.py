@@ -8,8 +8,6 @@ stand before the first.
 Source: the format as vela's open-source weight codec has it; checked against the codec in vela's wheel on random weights.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

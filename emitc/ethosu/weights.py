@@ -4,8 +4,6 @@ The weights come in the order in which the NPU's blocks take them; `weight_order
 place of the stream holds, so that the executor sees them as [O, H, W, I].
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Arena against instructions: what each budget between the default and the smallest arena costs, by an estimate."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Several models in one memory: one arena in turns, or an arena for each, and a header that says which."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

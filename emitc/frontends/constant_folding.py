@@ -1,7 +1,5 @@
 """Operators on constants that a frontend computes itself, so that no node is left of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

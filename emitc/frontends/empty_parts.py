@@ -3,8 +3,6 @@
 The definition of RotaryEmbedding splits off the values that are not rotated, also where all of them are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a file is that is no model: told by its first bytes, so that the refusal can say how to make a model of it."""
 
-from __future__ import annotations
-
 import re
 
 from emitc.errors import EmitcError, Where

@@ -3,8 +3,6 @@
 All of them are far above what fits a microcontroller. A file over one of them is refused before the work is done.
 """
 
-from __future__ import annotations
-
 from emitc.errors import EmitcError, Where
 from emitc.source import SourceModel
 

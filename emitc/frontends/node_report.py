@@ -1,7 +1,5 @@
 """What stands against compiling an operator of the source model."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A model file of any format as a SourceModel."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 The ONNX frontend moves what operators carry as inputs (scales, zero points) onto tensors and turns images to NHWC with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The first value of a state variable where an initialisation computes it: its operators' references, while compiling."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

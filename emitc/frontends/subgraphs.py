@@ -1,7 +1,5 @@
 """A subgraph that an operator runs, as a model of its own: with the operator's operands for its inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ A module is loaded when an operator of it is looked up, and all of them when a r
 operators. Which module defines an operator is written nowhere but in that module.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import sys

@@ -7,8 +7,6 @@ over instructions per layer, of the seven nets and of three with int16 activatio
 (`python -m bench.boards --layers`, `emitc run --layers`), each instruction taken for a cycle.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Every level between the file and the C as JSON and as text that two runs can be compared by: `emitc dump`."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

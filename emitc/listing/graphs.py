@@ -2,8 +2,6 @@
 stands for them.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass

@@ -1,7 +1,5 @@
 """Schedule, plan and program as JSON."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from emitc.emit.manifest import memory_plan

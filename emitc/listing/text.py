@@ -1,7 +1,5 @@
 """The JSON of a level as lines. What belongs to one tensor, operator or step is one line, so that `diff` shows what changed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Schedule to Program: the last decisions, all sizes and all constants. After this no graph object is in sight."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType

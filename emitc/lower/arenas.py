@@ -1,7 +1,5 @@
 """The memory plan as the slots that the C names, in one arena or in those of several regions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The model's inputs, outputs and state variables."""
 
-from __future__ import annotations
-
 from emitc.c_names import identifier, unique
 from emitc.ir import Graph
 from emitc.layer import Table

@@ -1,7 +1,5 @@
 """Nodes to layers, and layers to the functions that the C has: operands, constants and parameters of each."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Stages to what run() does: calls, moved tensors, and segments row by row."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

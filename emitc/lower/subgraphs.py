@@ -4,8 +4,6 @@ Only one of an operator's graphs runs at a time, so that its scratch is as large
 run on emitc's own kernels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ Source  ONNX Runtime's MLAS library (erf.cpp; the polynomials are N. Juffa's) on
 version 1.32 in all bits of 2 million random numbers.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 
 import numpy as np

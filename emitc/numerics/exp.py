@@ -5,8 +5,6 @@ stays one.
 Source  ONNX Runtime's MLAS library (compute.cpp) on processors with fused multiply-add.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 
 import numpy as np

@@ -5,8 +5,6 @@ the truth; what ONNX Runtime composes of float32 additions and multiplications i
 its Sigmoid, Tanh and Erf are. TFLite's call the math library.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Raw values are int64 arrays that hold int32 values; Qm.n means m integer and n fractional bits besides the sign.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from emitc.numerics.requantize import INT32_MAX, INT32_MIN, Int64, rounding_shift_right

@@ -4,8 +4,6 @@ Source: TFLite Micro's L2_NORMALIZATION: five steps x' = (3 - n x * x) x / 2 in 
 into [1/4, 1).
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

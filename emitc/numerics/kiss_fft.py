@@ -6,8 +6,6 @@ twice the bits and rounded half up by 2**(B-1); sums wrap at B bits. In float32 
 itself.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

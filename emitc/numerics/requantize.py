@@ -5,8 +5,6 @@ Source: gemmlowp's fixed-point rounding as TFLite's 8-bit specification and TFLi
 0 differences against tflite_micro, see docs/numerics.md).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

@@ -6,8 +6,6 @@ Source  ONNX Runtime's MLAS library (tanh.cpp, logistic.cpp; the coefficients ar
 equal to version 1.32 in all bits of 2 million random numbers and of all that float16 has.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Graph to Graph rewrites, in order. Each is one function, can be switched off by name, and is counted in the manifest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Between the two there may be operators that only change the shape. Legal where t
 the dimensions in front of those that a row is made of, and nobody else reads it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

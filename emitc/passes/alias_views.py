@@ -1,7 +1,5 @@
 """Operators that only change a shape vanish: their output becomes another name for their input's bytes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.ir import Graph

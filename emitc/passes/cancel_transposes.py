@@ -6,8 +6,6 @@ remembered. What cannot do so gets the Transpose emitted in front of it. A Trans
 is a Reshape.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

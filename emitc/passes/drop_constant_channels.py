@@ -10,8 +10,6 @@ in their bias (after padding only if the value is the zero point, which adds not
 and is itself read by such only. Channels go in fours, as kernels do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Nodes that no output depends on are dropped: in this run, or through a state variable in a later one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.ir import Graph

@@ -1,7 +1,5 @@
 """--io: the model's interface kept as it is, or without the float ends that converters add."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.ir import DType, Graph

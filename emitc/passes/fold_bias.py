@@ -4,8 +4,6 @@ Exporters write a linear layer as a MatMul and an Add. Such a bias is added to t
 start with; the operator says which (`bias_last`), so that every rounding stays. Nothing else may read the sum.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Tensor

@@ -1,7 +1,5 @@
 """Nodes whose operands are all constants are computed now, by their reference."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.ir import Graph

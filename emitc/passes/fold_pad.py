@@ -6,8 +6,6 @@ Every window must still meet the input, which the kernels count on. PAD must onl
 must have no other reader.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.ir import BoundNode, Graph, Node, Op

@@ -3,8 +3,6 @@
 Legal where no window reaches outside the input, since there the sum of weights that meet an input varies.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

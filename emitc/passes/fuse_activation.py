@@ -5,8 +5,6 @@ float32, the operator has no activation yet, and its output has no other reader.
 up products take one.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.ir import DType, Graph, Node, Numerics, Op, Tensor

@@ -1,7 +1,5 @@
 """An IF whose condition is known becomes the operators of the branch that it takes."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

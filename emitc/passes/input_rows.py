@@ -1,7 +1,5 @@
 """--input-rows: a node in front of everything that reads the input, which asks the application for its rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.errors import CannotCompile, Where

@@ -9,8 +9,6 @@ Anything else stays in float32 between a DequantizeLinear and a QuantizeLinear, 
 named in the graph's notes with the reason.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import chain

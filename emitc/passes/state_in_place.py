@@ -15,8 +15,6 @@ In both the joined rows become the state variable, and an Append moves it on by 
 Its readers follow the Append and see what they saw before; the other three operators vanish, with the arena's bytes for them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ with one scale and readers of float32: the table has what the reference computes
 128 elements for one. The DequantizeLinear is dropped where nothing else reads it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.ir import BoundNode, DType, Graph, Node

@@ -1,7 +1,5 @@
 """What makes a Graph legal; runs after the frontend and after every pass. A violation is a bug in emitc."""
 
-from __future__ import annotations
-
 from emitc.ir import Graph
 from emitc.kernels import kernel_of
 

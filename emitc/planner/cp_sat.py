@@ -8,8 +8,6 @@ One worker and a fixed seed: the same version of the solver walks the same way o
 time it is given depends on the machine, so an answer may be "unknown" on a slow one, never another yes or no.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

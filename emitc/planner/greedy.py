@@ -1,7 +1,5 @@
 """First fit: buffers one by one, each at the lowest offset that its placed neighbours leave."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from emitc.planner.problem import Problem

@@ -10,8 +10,6 @@ Steps are numbered 0..n-1; a schedule without steps counts as one. Who has to ke
     scratch of step s                 [s, s + 1)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

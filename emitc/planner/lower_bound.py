@@ -13,8 +13,6 @@ by at most what the overlaps can save together:
 The bound is exact for a group of two, the case of one operator that overlaps one input with its output.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

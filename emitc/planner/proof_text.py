@@ -1,7 +1,5 @@
 """A plan for people and for programs: one line of proof, a map, a JSON object."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from emitc.planner.buffers import Plan

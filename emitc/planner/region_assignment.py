@@ -6,8 +6,6 @@ traffic per byte first. A bounded climb then changes the best order. Buffers tha
 one region; in two regions they are apart, which is always safe, and costs what sharing would have saved.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

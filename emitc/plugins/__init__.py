@@ -7,8 +7,6 @@ a further load of the same file makes new classes. What a plugin raises while it
 that names the file, and the line in it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

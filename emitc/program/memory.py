@@ -1,7 +1,5 @@
 """Where the values of a program lie: blocks of memory, addresses in them, and the arenas."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -1,7 +1,5 @@
 """What the tool knows, and what a model contains, as text for a person: boards, targets, operators."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What a model contains and what emitc has: the content of `emitc inspect`, `boards`, `targets` and `ops`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `emitc npu-check` prints."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from emitc.errors import shown

@@ -1,7 +1,5 @@
 """What `emitc partition` prints: which backend and kernel runs each operator, and why no other does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from emitc.errors import shown

@@ -1,7 +1,5 @@
 """Numbers and tables as text for a person: plain ASCII borders, and no color codes in a pipe."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 

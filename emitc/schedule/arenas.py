@@ -1,7 +1,5 @@
 """The memory of one schedule: in one arena, or in those of several regions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

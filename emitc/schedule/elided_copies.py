@@ -5,8 +5,6 @@ A part lies in its host at an offset, so both live as long as either of them doe
 for the search of a schedule to find out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ multiply-accumulates as often as the portable kernels load an element. Caches ar
 user's.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Names of buffers in the arena and in the state block, and their addresses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType

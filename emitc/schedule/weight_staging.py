@@ -5,8 +5,6 @@ an estimate from the multiply-accumulates and from `Table.pixels_per_load`, as t
 row take turns: their copies are made before the first row, and stay until the last one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ graph: passes, `--io`, `--input-rows`, the cutting of regions for accelerators, 
 operators that run graphs. A step that changes a bit of a tensor that was there before it is named, with the operators concerned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """What a validation costs, by an estimate that is the same on every machine, and whether a compilation does it unasked."""
 
-from __future__ import annotations
-
 from emitc.ir import Graph
 from emitc.kernels import kernel_of
 from emitc.validation.inputs import BOUNDARIES

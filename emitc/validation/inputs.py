@@ -1,7 +1,5 @@
 """Inputs of a validation: the ends of every input's range, its zero point, alternating values, and random ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ stored there. A wrong place, moment, distance, row or tensor inside another one 
 overwritten too early. The technique (`--without`) that is responsible for the place is named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every step from the graph as it was built to the graph that is lowered, validated on the same inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 

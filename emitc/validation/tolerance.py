@@ -9,8 +9,6 @@
 - Where a leave is used, the steps that follow are compared with the graph after this step.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 
 import numpy as np

@@ -6,8 +6,6 @@ each tensor back to the graph as it was built, by the references of the operator
 has left alone, with operands of the same values, are not executed again: their references are functions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """How near to the middle of two steps the outputs of a quantized ConvTranspose lie, and how far float32 sums of it may be off."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ emitc's graph has tensors that the model does not state, such as the bytes that 
 values moves in their place. They follow from the engine's values, forwards and, where the move can be undone, backwards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

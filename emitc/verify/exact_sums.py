@@ -5,8 +5,6 @@ output's scale, each rounded. The C has the exact integer sum. Both are right wh
 value lies no farther from the middle of two steps than those roundings reach.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

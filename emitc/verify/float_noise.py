@@ -9,8 +9,6 @@ long sums.
 The numbers of terms below also count the roundings of the products, and those of what follows the sum.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

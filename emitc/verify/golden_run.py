@@ -1,7 +1,5 @@
 """The model's outputs by its golden engine, by the numpy references in the place of one, and by the C on this machine."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The library is built with the layer hook. Of the arena a layer may write its own
 written is compared with the engine's values of the same tensors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """How sure a counted rate is: exact binomial tails, with nothing but the standard library."""
 
-from __future__ import annotations
-
 import math
 
 

@@ -1,7 +1,5 @@
 """The graph executed by its operators' numpy references: an oracle that shares no line with the C."""
 
-from __future__ import annotations
-
 from collections.abc import MutableMapping, Sequence
 
 from emitc.ir import Array, Graph

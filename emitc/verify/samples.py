@@ -1,7 +1,5 @@
 """Inputs for the proof: seeded random values over the whole range of each input, and given vectors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

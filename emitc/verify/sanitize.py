@@ -4,8 +4,6 @@ Before each layer everything in the arena that the package's plan does not have 
 dead or of a foreign buffer is found too. The plan is the one in the package's manifest.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ The numpy references run the model, and say with which inputs the graphs inside 
 model of its own on these, and every operator is compared on the engine's own inputs to it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from emitc.compiled import Compiled

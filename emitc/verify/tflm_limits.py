@@ -1,7 +1,5 @@
 """TFLite models that TFLite Micro cannot be the reference of as a whole, and how they are run instead."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Mapping, Sequence

@@ -12,8 +12,6 @@ since the two compare equal.
 The rule of an output of IF, WHILE, If, Loop or Scan is the widest rule that its graphs give it in any round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ is Dedicated_Sram), then the real inputs. The metadata entry OfflineMemoryAlloca
 memory for every tensor, -1 for those without one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

@@ -10,8 +10,6 @@ each. Nothing but the state block may last from one run to the next, so the aren
 the model must give its first answer again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence

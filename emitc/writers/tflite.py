@@ -7,8 +7,6 @@ quantization) can be written on purpose; only what the file format cannot expres
 Source  the schema of TFLite, version 3 (`schema.fbs` of TensorFlow), through the classes of the `tflite` package.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

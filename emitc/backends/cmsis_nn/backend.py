@@ -1,7 +1,5 @@
 """CMSIS-NN as a backend: opened with `--kernels cmsis-nn` or `auto` and the path of a tree."""
 
-from __future__ import annotations
-
 import os
 from functools import cached_property
 from pathlib import Path

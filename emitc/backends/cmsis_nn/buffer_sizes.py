@@ -6,8 +6,6 @@ instruction sets than that of the build (..._dsp, ..._mve) differ from these in 
 Source  the releases and the development of CMSIS-NN, each value compared with the compiled function (tests).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial

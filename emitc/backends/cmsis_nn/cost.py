@@ -1,7 +1,5 @@
 """What CMSIS-NN's functions cost, by instruction set: an estimate with the coefficients of costs.toml."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """CMSIS-NN as the registry of backends knows it: its code is loaded where a compilation asks for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from emitc.backends.contract import Backend, BackendDef, Coverage, Settings

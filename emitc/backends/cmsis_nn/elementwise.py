@@ -1,7 +1,5 @@
 """Pools, sums, products and softmax as calls of CMSIS-NN."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims

@@ -4,8 +4,6 @@ The trees are plain C without macro tricks at file scope, so a scan of comments,
 no compiler, which a user of the library may have for the target only.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ Sums are of 64 bits, but kernels add up to 512 products in 32; the requantizatio
 rounds. Both are exact but at extremes, which are refused.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from emitc.backends.cmsis_nn.calls import Library, number

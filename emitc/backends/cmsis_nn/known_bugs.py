@@ -4,8 +4,6 @@ Each was measured: the function against emitc's reference over random shapes, co
 Cortex-M4 and Cortex-M55 (tests). Only the calls named here differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum

@@ -1,7 +1,5 @@
 """Operators as calls of CMSIS-NN: which are taken, and why the others are not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ Weights are the model's own: OHWI, or [1, H, W, C] of a depthwise convolution. A
 point taken out again where a pass has folded it in.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from emitc.backends.cmsis_nn import int16

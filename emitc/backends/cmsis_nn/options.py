@@ -1,7 +1,5 @@
 """What the backend adds to the command line."""
 
-from __future__ import annotations
-
 from emitc.backends.option import BackendOption
 
 OPTIONS = (BackendOption("cmsis-nn", "CMSIS-NN on this machine: the folder with its Include and Source.", "PATH"),)

@@ -1,7 +1,5 @@
 """SVDF and LSTM as calls of CMSIS-NN. Their states are further outputs of the layer function: y1, y2."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -4,8 +4,6 @@ Read from the tree itself: files were renamed, split and merged from version to 
 are common. Code of other instruction sets does not count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ refused. Everything else about the interface is read from the prototypes.
 Source  the headers of the releases 4.0.0 to 7.0.0 and of the development up to July 2026.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping

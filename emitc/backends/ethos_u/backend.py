@@ -1,7 +1,5 @@
 """Arm Ethos-U55 and Ethos-U65 as a backend: regions of the graph, compiled by vela, run through the driver."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The accelerators that `--npu` names, with what vela calls them. Nothing is imported that takes time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

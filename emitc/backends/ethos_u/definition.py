@@ -1,7 +1,5 @@
 """The Ethos-U as the registry of backends knows it: its code is loaded where a compilation asks for it."""
 
-from __future__ import annotations
-
 from emitc.backends.contract import Backend, BackendDef, Coverage, Settings
 from emitc.errors import EmitcError, Where
 from emitc.kernels.npu.npu_command import NpuCommand

@@ -1,7 +1,5 @@
 """What every use of the Ethos-U needs: Arm's driver, called by one function, its stand-ins, and the host model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

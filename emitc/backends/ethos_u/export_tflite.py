@@ -5,8 +5,6 @@ because vela takes the product of scales in float32 for the former and in double
 Zero points that a pass has folded into biases are taken out again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """What the backend adds to the command line."""
 
-from __future__ import annotations
-
 from emitc.backends.ethos_u.configurations import ACCELERATORS, U65
 from emitc.backends.option import BackendOption
 

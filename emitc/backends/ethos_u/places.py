@@ -5,8 +5,6 @@ be needed for longer than vela planned. So one run is simulated with every tenso
 it is read is taken out and gets bytes of its own, until nothing is overwritten.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

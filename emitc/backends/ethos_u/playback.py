@@ -4,8 +4,6 @@ Each call is recognised by its command stream and by all bytes of its inputs; un
 core's part computed exactly what the NPU got on the host, and goes on with what the host model answered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

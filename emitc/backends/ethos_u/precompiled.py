@@ -1,7 +1,5 @@
 """Command streams that a TFLite file brings along: vela has compiled them, nothing is cut."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

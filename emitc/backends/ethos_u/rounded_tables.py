@@ -1,7 +1,5 @@
 """The tables that vela makes of LOGISTIC and TANH, compared with TFLite Micro's, which rounds in fixed point."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

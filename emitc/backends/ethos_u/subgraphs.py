@@ -5,8 +5,6 @@ order of execution. Two that meet at a node become one where that stays convex. 
 and keep their order: a path leads from one to the next, although no tensor does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ time-out and operators that it leaves on the core are answers like any other.
 Source  the Python interface of ethos-u-vela 5.2 (format COP1, inputs and outputs in regions of their own).
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import re

@@ -1,7 +1,5 @@
 """emitc's own kernels as the registry of backends knows them."""
 
-from __future__ import annotations
-
 from emitc.backends.contract import PORTABLE, BackendDef
 from emitc.backends.portable.backend import Portable
 

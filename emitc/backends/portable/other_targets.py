@@ -1,7 +1,5 @@
 """An estimate of how much faster a model compiled for any core would be with emitc's kernels for another target."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

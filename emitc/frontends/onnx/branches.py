@@ -4,8 +4,6 @@ Names inside of a branch are those of the model around it (the format has one sc
 the place of the If as they are: its constants as Constant, its outputs under the If's names as Identity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 
 import onnx

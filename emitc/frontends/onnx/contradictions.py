@@ -4,8 +4,6 @@ The checker of the package `onnx` looks at each field by itself, and its inferen
 models when it loads or when it runs them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """ONNX Runtime's own operators (domain com.microsoft) that emitc knows: which standard operator gives each its shapes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """ONNX operators of other domains that a plugin brings along: the rule that gives their outputs' shapes is the plugin's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

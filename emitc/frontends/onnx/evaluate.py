@@ -1,7 +1,5 @@
 """Nodes of constants, computed by the evaluator of the onnx package."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

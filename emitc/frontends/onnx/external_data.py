@@ -3,8 +3,6 @@
 They are read once. What is compiled, what an engine runs and what the checksum covers is then the same message.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator, Mapping

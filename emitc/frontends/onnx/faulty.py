@@ -1,7 +1,5 @@
 """The error for a file that no sound exporter writes. This module imports no `onnx`, which takes a tenth of a second."""
 
-from __future__ import annotations
-
 from emitc.errors import EmitcError, Where
 
 AGAIN = "the file is damaged or was written by a faulty exporter: export the model again"

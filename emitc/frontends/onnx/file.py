@@ -1,7 +1,5 @@
 """A .onnx file as a whole: parsed, its open dimensions filled in, and checked by the package `onnx`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any

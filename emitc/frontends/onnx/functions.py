@@ -4,8 +4,6 @@ The package `onnx` does the replacing. Before it does, what would come of it is 
 grow without bound, and one that calls itself has no end.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress

@@ -5,8 +5,6 @@ constant weights are rearranged at once, also where a DequantizeLinear stands be
 spatial dimension) becomes an image of one row.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Constants of an ONNX model with which sums leave their type: the result would depend on their order, or on the processor."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 

@@ -4,8 +4,6 @@ QLinearConv and its like become the operator that they quantize, on quantized te
 say what their quantized side means. Operators that only move values hand a quantization on, both ways.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType

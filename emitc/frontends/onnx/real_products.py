@@ -4,8 +4,6 @@ y = float32((A - a_zero) @ (B - b_zero) + C) * (alpha * a_scale * b_scale), the 
 where B has as many scales. It becomes MatMulInteger, Add, Cast and Mul, which have code for computed matrices too.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter

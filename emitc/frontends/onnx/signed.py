@@ -1,7 +1,5 @@
 """The scheme of TFLite for ONNX models with uint8 values: they are computed as int8."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter

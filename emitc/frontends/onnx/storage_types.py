@@ -6,8 +6,6 @@ that has one is refused. float16 on the real side is float32 inside: widening is
 its own. An integer constant of less than a byte that is dequantized with constant scales is an int8 constant like any other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType

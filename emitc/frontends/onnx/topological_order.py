@@ -3,8 +3,6 @@
 The format asks for that and its checker insists; files of some exporters have another one, and ONNX Runtime takes it.
 """
 
-from __future__ import annotations
-
 import heapq
 
 import onnx

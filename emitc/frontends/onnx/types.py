@@ -1,7 +1,5 @@
 """Types of outputs where the inference of the package onnx says nothing, or something else than ONNX Runtime computes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

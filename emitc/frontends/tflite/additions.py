@@ -1,7 +1,5 @@
 """A graph of a TFLite file to which a rewriting adds tensors and operators."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 

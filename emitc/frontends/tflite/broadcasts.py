@@ -6,8 +6,6 @@ operands that are repeated in only one of them. Only the first subgraph is rewri
 Source  TFLite Micro, whose shapes have six dimensions at most: of more it writes beyond them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

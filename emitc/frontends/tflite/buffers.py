@@ -1,7 +1,5 @@
 """CIRCULAR_BUFFER writes a variable and goes on from what it holds: here it reads one and writes a tensor of its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.frontends.subgraphs import rewritten

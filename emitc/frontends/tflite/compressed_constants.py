@@ -16,8 +16,6 @@ Channels are the slices of the output's quantization along its first or its last
 Source  TFLite Micro's kernel, measured.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

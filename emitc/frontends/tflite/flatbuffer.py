@@ -6,8 +6,6 @@ Source: the FlatBuffers binary format (tables, vtables, vectors and strings, lit
 they stand).
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Any, TypeVar
 

@@ -4,8 +4,6 @@ The bytes are untrusted. Only the map at the root is looked at, one level deep a
 lengths nor references in the file decide how much is read; whatever does not decode is damage.
 """
 
-from __future__ import annotations
-
 from flatbuffers import flexbuffers
 
 from emitc.errors import DAMAGED, EmitcError, Where

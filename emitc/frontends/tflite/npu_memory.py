@@ -6,8 +6,6 @@ the streams read and write. So every NPU operator here returns the content of th
 next one takes it as its first input; a tensor becomes an output of the operator that completes it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -6,8 +6,6 @@ consistent and merely has no code becomes a blocker or is left to the operators.
 Source: the TFLite FlatBuffers schema, version 3.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

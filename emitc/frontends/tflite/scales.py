@@ -7,8 +7,6 @@ are among them where TFLite Micro takes two scales for equal. Only the first sub
 Source  TFLite Micro's kernels, measured; CONCATENATION, ADD_N, PADV2 and REDUCE_MAX are not among them: they stop.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.frontends.tflite.additions import Additions

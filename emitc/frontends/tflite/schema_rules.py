@@ -5,8 +5,6 @@ being called a valid model without code. Unknown operators are given the benefit
 Source: the TFLite FlatBuffers schema, version 3, and the element types that TFLite's built-in kernels register.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from emitc.ir import DType

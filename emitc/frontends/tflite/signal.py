@@ -4,8 +4,6 @@ It is the second input, and its shape follows from the options and the input's s
 is none: the operator says what is wrong with them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -9,8 +9,6 @@ A variable is identified by container and name together. Its type and shape are 
 initial value it holds the zero point in types of one byte, zeros in others (measured in TFLite Micro).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial

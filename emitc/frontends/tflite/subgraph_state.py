@@ -8,8 +8,6 @@ run, else what it calls.
 Source  TFLite Micro, whose subgraphs have one set of tensors each; CALL_ONCE remembers for itself that it has run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 

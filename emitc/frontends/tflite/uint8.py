@@ -8,8 +8,6 @@ From the operators that compute on uint8 the new type spreads through those that
 every other operator, a ShiftSign goes between. A model in which nothing computes on uint8 stays as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 

@@ -23,8 +23,6 @@ ONNX    Sigmoid, Tanh, Relu, LeakyRelu and HardSwish in float32, and on int8 wit
 Errors  scales beyond the fixed-point arithmetic; output scales other than those that LOGISTIC and TANH fix.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ RELU6             a clamp of the quantized value: x and y share their scale.
 Source  TFLite Micro's int16 kernels (measured on all 65 536 values).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ of 0. A float bound that is left out is the end of float32's range, so that infi
 Source  ONNX's specification; attributes before version 11, inputs since. The bounds must be known at compile time.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

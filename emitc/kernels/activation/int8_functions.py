@@ -11,8 +11,6 @@ LOG    of what is not above zero is the type's smallest value.
 Source  TFLite Micro's kernels, measured: both factors are computed in double; EXP, GELU and LOG LiteRT's, measured.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

@@ -4,8 +4,6 @@
 the reference's float32 arithmetic, value by value.   Shapes  x any, y the same number of elements.   Types  int8.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

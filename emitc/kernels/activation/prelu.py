@@ -8,8 +8,6 @@ Types   float32. int8 with scales where DequantizeLinear and QuantizeLinear stan
 A NaN stays one, and so does -0.   Source  ONNX's specification; the order of operations is ONNX Runtime's. TFLite Micro's kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -12,8 +12,6 @@ are both of com.microsoft's versions.
 Source  ONNX's operator specifications; the order of float32 operations is ONNX Runtime's where it shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

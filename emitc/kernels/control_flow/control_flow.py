@@ -9,8 +9,6 @@ State   a variable that something inside reads or updates is among the operands 
 Source  measured in TFLite Micro and LiteRT, which copy operands in and results out.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ Source  ONNX's specification of Loop and Scan; measured in ONNX Runtime, which o
         initial one is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

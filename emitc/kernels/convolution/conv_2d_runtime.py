@@ -7,8 +7,6 @@ Errors  weights with a zero point; windows for which sums can leave their type.
 Source  TFLite Micro's kernels, which do not mind where their weights come from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ x_zero one value, w_zero one value or O; constant or computed, like the weights.
 nothing. Source: ONNX's specification, opset 10.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

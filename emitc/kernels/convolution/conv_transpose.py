@@ -15,8 +15,6 @@ Source  TFLite Micro's kernel: padding as of the convolution that has the output
         pads from output_shape, auto_pad.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

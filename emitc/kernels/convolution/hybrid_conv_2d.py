@@ -19,8 +19,6 @@ Errors  computed weights or bias; of HybridConv2D groups and a scale per channel
 Source  LiteRT's reference kernels, by their results; TFLite Micro has no hybrid layers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

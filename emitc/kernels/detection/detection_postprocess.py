@@ -15,8 +15,6 @@ Errors  several classes of one box (max_classes_per_detection over 1) in the fas
 Source  TFLite Micro's and LiteRT's kernels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

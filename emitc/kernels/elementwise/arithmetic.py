@@ -16,8 +16,6 @@ bits where weights can be found that give the specified result in every case (`p
 otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

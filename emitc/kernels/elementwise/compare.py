@@ -9,8 +9,6 @@ Errors  int8 with a scale of 1 or more, at which TFLite Micro stops; int16, for 
 A NaN is unequal to everything and neither less nor greater. Greater is Less of the operands the other way round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -6,8 +6,6 @@ Types   int8 and int16; all three tensors share scale and zero point, so that qu
 ONNX    one to 64 operands, of any one numeric type; a NaN wins. Of two zeros the later one (ONNX Runtime's choice).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -10,8 +10,6 @@ floats, which is IEEE's here. A float divided by 0 leaves a remainder that is no
 Source  TFLite Micro's and LiteRT's kernels; ONNX's specification of Mod.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

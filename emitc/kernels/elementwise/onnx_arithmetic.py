@@ -17,8 +17,6 @@ Source      ONNX Runtime's results on x86 with AVX2, not optimized: candidate fo
 int8 pairs are computed by integers wherever parameters give the same bits (`pairs.py`), otherwise in float on the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

@@ -5,8 +5,6 @@ Sums, differences and products that no integers give, as those of int16, in floa
 time. Vectors have no division; one by a constant is a product with its inverse, corrected twice, which rounds as a division does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 

@@ -8,8 +8,6 @@ integers    to an integer power: by multiplication, wrapping; a negative power i
             float64, without the fraction, limited to what the type holds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What operators of two quantized operands share: parameters, a table where one operand decides, and a common scale."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ Errors  scales whose factor is 2**23 or more, so that the last shift would go to
 Source  TFLite Micro's kernel, measured on all pairs of bytes.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from emitc.ir import BoundNode

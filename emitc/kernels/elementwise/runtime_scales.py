@@ -10,8 +10,6 @@ makes the smallest value of these. What is not a number, as scales of 0 make it,
 Source      as in `onnx_arithmetic.py`, where scales are constant.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -8,8 +8,6 @@ Source  TFLite Micro's kernel, ratios of scales in double.
 Errors  ratios of scales at which a square leaves 32 bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

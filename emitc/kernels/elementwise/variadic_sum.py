@@ -9,8 +9,6 @@ ONNX    one to 64 operands of float32 that broadcast (numpy's rule), y the broad
         Runtime.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ Quantized operands share scale and zero point with y, so that the numbers themse
 SELECT with a condition that chooses among rows is refused: TFLite Micro, whose result is to be matched, does not have it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

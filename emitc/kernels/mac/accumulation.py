@@ -9,8 +9,6 @@ product rounded half to even (ONNX Runtime's integer kernels). Weights may have 
 int16. int16 inputs are summed by the same loops.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -3,8 +3,6 @@
 The sums are those of the portable kernels, in their order. Only the order of the weights differs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ in the order in which it reads them: for DSP instructions in blocks of four filt
 filter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 

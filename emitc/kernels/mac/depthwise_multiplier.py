@@ -6,8 +6,6 @@ instruction on cores with MVE, and one by one on those with DSP instructions. Su
 Source of the arithmetic: TFLite 8-bit and 16x8 quantization specifications, as the portable kernel has them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ reaches outside the input there are zeros, and no sum has a term of a zero point
 Source of the arithmetic: TFLite 16x8 quantization specification (int16x8.py); ONNX's float32 factor (requantization.py).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from emitc.ir import BoundNode, DType

@@ -4,8 +4,6 @@ Operands  a, b, a_zero or none, b_zero or none. A zero point has its operand's t
 (DynamicQuantizeLinear) or constant, one value, or one for each row of a or output channel of b.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

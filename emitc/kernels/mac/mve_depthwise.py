@@ -7,8 +7,6 @@ zero point, so that one bias holds its term for all pixels.
 Source of the arithmetic: TFLite 8-bit quantization specification.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

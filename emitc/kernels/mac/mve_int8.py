@@ -5,8 +5,6 @@ register of weights is used twice, each register of values four times. Weights l
 Where a window reaches outside the input, the kernels read the zero point instead, so that one bias holds its term for all pixels.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What convolutions, depthwise and transposed convolutions, and matrix products refuse of their operands, and their shapes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from emitc.errors import EXPORT_AGAIN

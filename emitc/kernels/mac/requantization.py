@@ -5,8 +5,6 @@ TFLite: Q31 multiplier and shift of x_scale * w_scale / y_scale in double; for 6
 product rounded half to even.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

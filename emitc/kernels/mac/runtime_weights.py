@@ -6,8 +6,6 @@ they are multiplied.
 Errors  more products than the type of the sums holds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

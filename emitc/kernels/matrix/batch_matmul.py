@@ -8,8 +8,6 @@ Source  TFLite Micro's kernel.
 Errors  batch dimensions that alternate between repeated and not more than three times; depths whose sums leave their type.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -10,8 +10,6 @@ Errors  a weight zero point otherwise; an accumulator that can overflow int32; s
 Source  TFLite 8-bit quantization specification, FULLY_CONNECTED.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

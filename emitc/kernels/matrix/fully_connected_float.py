@@ -4,8 +4,6 @@ Errors  computed weights; other types in between (hybrid models).
 Source  TFLite Micro's float kernel, for the order of the sums.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ Errors  weights with a zero point beside int16 inputs, or with several; depths f
 Source  TFLite Micro's kernel, which does not mind where its weights come from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

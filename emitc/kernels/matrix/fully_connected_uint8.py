@@ -8,8 +8,6 @@ Source  LiteRT's reference kernel, measured: sums next to every tie, where a Q31
         and ties upward or to even all give other results.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from emitc.ir import BoundNode

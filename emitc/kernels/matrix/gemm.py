@@ -5,8 +5,6 @@ Types   float32. Every operand may be constant. (A Gemm by a constant matrix wit
 Source  ONNX operator specification.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

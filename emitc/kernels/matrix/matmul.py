@@ -9,8 +9,6 @@ Source  numpy.matmul; ONNX Runtime's QLinearMatMul (0 differing).
 Errors  batch dimensions that alternate between repeated and not more than three times; zero points per column that differ.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

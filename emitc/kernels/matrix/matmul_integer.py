@@ -8,8 +8,6 @@ centred[n] = sum over k of (b[k][n] - b_zero[n]), a row x of a gives x @ b - b_z
 loop only multiplies and adds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -11,8 +11,6 @@ Source  ONNX Runtime's QLinearConcat: 0 of 153600 results differ; with the ratio
 Errors  a fused activation, which TFLite Micro refuses too; int16 of different scales.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -6,8 +6,6 @@ SpaceToDepth  x [N, H * b, W * b, C], y [N, H, W, C * b * b], the reverse of eit
 Types         any; scale and zero point must not change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

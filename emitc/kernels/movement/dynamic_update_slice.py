@@ -5,8 +5,6 @@ Each start is limited to where the update fits. y may be x, so that a cache is u
 Source  TFLite Micro's kernel.   Errors  updates that need more than four nested loops; a change of scale or zero point.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

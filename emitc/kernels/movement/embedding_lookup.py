@@ -6,8 +6,6 @@ An index that lies outside is limited to the table, where TFLite Micro gives up;
 Source  TFLite Micro's kernel.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -8,8 +8,6 @@ copy. An index that is computed and lies outside the tensor is limited to it, wh
 foreign memory. TFLite has no negative indices; constant ones are refused.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ must not change.
 A constant index outside its dimension is refused; a computed one is limited to it, where TFLite Micro gives up.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

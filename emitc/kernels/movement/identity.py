@@ -7,8 +7,6 @@ writes 0.
 Errors  Dropout in training with a ratio over 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

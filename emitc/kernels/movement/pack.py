@@ -3,8 +3,6 @@
 Shapes  PACK: n of x [d0, ...] to y [..., n, ...]; UNPACK the reverse.   Types  any; scale and zero point must not change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ on real values that were quantized, with the quantized value. `pad_modes.py` has
 Source  TFLite Micro's PAD, which takes a third input under either name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

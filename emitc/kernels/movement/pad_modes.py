@@ -10,8 +10,6 @@ Negative paddings remove elements; then, over what is left, the elements around 
 Source  ONNX's Pad; the order of removal and padding as ONNX Runtime has it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import partial
 

@@ -6,8 +6,6 @@ for what is left. A model whose batch was open may state the shape of batch 1 or
 input or, up to version 4 and where the frontend has put the operator, from its attribute; a 0 copies the input's dimension.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ BROADCAST_ARGS  two shapes, both constants; y: the shape that tensors of these b
 Source  the schema's operators; measured in TFLite Micro.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

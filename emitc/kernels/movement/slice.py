@@ -13,8 +13,6 @@ Errors  `offset`, which TFLite Micro ignores, and lists shorter than the rank, w
 reads beyond their end: what such a model means there is not defined.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -10,8 +10,6 @@ Source  TFLite Micro's kernels, which have these two ranks. It pads with a numbe
 Errors  padding of a tensor of more than a byte whose zero point is not 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -7,8 +7,6 @@ version 1 and from 13 on; without them the parts are equal, but for the last one
 Errors  parts that are left out among the outputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -5,8 +5,6 @@ new dimension of size 1 in the output, which reads none of the input. Dimensions
 Source: LiteRT's reference kernel, which does what numpy's `...` and `None` do. TFLite Micro does not have them.
 """
 
-from __future__ import annotations
-
 from emitc.source import SourceNode
 
 Lists = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]

@@ -5,8 +5,6 @@ Expand  x broadcast to y: dimensions of size 1, and those that x lacks in front,
 Types   any; scale and zero point must not change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -8,8 +8,6 @@ in-place transposition, which follows the cycles of that permutation; here their
 Errors  a permutation that does not name every dimension once; negative entries, which neither format allows.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -6,8 +6,6 @@ Errors  training mode, computed statistics, statistics per activation (spatial =
 Source  ONNX operator specification.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

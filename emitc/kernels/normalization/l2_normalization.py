@@ -7,8 +7,6 @@ Types   float32: the root is 1e-6 at least. int8, y of scale 1/128 and zero poin
 Source  TFLite Micro's kernel.   Errors  int8 rows of more than 33 025 elements, whose sum can leave int32.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -10,8 +10,6 @@ Outputs LayerNormalization: also Mean and InvStdDev, [..., 1, 1], where the mode
 Source  ONNX operator specification; the variance from differences to the mean, in two passes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

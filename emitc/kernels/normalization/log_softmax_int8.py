@@ -6,8 +6,6 @@ half, the rest by a rational function of degrees 3 and 2 around sqrt(sqrt(1/2)),
 Source  TFLite Micro's kernel.   y has the scale 1/16 and the zero point 127.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows of values and their refusals: what softmax and the normalizations have in common."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

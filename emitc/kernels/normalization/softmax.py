@@ -11,8 +11,6 @@ ONNX    along any dimension, or over all from one on (before opset 13); float32;
         library (compute.cpp), whose sums depend on the processor.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ TFLite Micro computes both tables in float32.
 Source  TFLite Micro's int16 softmax and its tables (measured: 0 differences on rows that meet every entry).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

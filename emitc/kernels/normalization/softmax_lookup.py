@@ -12,8 +12,6 @@ Source  ONNX Runtime's QLinearSoftmax and Softmax; table, order of summation and
         outputs (int8: 0 differing). Before 1.32 ONNX Runtime had a float32 quotient in QLinearSoftmax too.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

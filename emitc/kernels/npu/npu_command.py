@@ -8,8 +8,6 @@ Source  the host model of the NPU executes the commands: it is the numpy referen
 Errors  tensors that reach over the end of the scratch memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -5,8 +5,6 @@ Types   any; the region's operators have checked theirs.
 Source  none: the region means what its operators mean, executed by their references.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from emitc.ir import BoundNode, Graph, Op, Shape

@@ -4,8 +4,6 @@ Shapes  x [N, H, W, C], y [N, OH, OW, C].   Types  float32.   The fused activati
 Source  TFLite Micro's kernel: the squares are added row by row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

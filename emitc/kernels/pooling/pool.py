@@ -14,8 +14,6 @@ comparing candidates with their outputs (0 differing).
 Errors  dilated quantized windows that miss the input, windows whose sum can leave int32; the output Indices of MaxPool.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial

@@ -6,8 +6,6 @@ Both are limited by the fused activation.
 Source   TFLite Micro's float kernels: order of the sum, NaN.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

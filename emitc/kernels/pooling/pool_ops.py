@@ -1,7 +1,5 @@
 """The pools as operators: attributes in TFLite and ONNX, shapes, layers, and how ONNX Runtime sums a window."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

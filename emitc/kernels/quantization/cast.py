@@ -9,8 +9,6 @@ To floats     the nearest value, ties to even; from float64 what is too large be
 Source        ONNX's specification of Cast.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -7,8 +7,6 @@ What is not a number counts for neither low nor high, and becomes 0.
 Source  ONNX's specification, opset 11; scale 1, and what is not a number, as ONNX Runtime has it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -12,8 +12,6 @@ ONNX         QuantizeLinear rounds half to even, and a NaN gives the type's smal
 Source       TFLite Micro's kernels; float32 to uint8, which it does not have, as LiteRT's reference kernel.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -14,8 +14,6 @@ Source        ONNX's specification of both operators and its tables for float8 a
               the processor, where its kernel is not the vectorized one; here the specification's saturation holds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Shapes  x any, y the same.   Types  int8 to uint8 or uint8 to int8, of one scale
 Adding or taking away 128 is turning over the highest bit: y = x ^ 0x80, byte by byte, in place where x is not needed any more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

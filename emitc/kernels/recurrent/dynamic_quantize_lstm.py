@@ -11,8 +11,6 @@ Source  ONNX Runtime's results on x86, not optimized: this order of sums and the
         quantization, the two may take different ones, and their outputs then differ by what a step makes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

@@ -9,8 +9,6 @@ Types   float32. Weights, bias and state may be computed.
 Source  ONNX operator specification, opset 14.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ Y [B, T, D, H], states [B, D, H]. T steps, B batches, I inputs, H units, D direc
 W [D, G * H, I], R [D, G * H, H], B [D, 2 * G * H], peepholes [D, 3 * H]; G gates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

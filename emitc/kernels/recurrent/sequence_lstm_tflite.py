@@ -12,8 +12,6 @@ Source  TFLite Micro. int8: both products of a gate are requantized to Q3.12 and
         are requantized by multipliers of 16 bits.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ Source  TFLite Micro's SVDF: s is limited to the memory's type before its zero p
         Floats are summed in order: each filter's products by themselves, then the filters of an output onto its bias.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ Source  TFLite Micro's kernels for int32 positions; int64 ones as LiteRT's refer
         specification.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ Types   float32, added one after the other onto a 0. int8: y = y_zero + rq(acc *
 Source  TFLite Micro's kernel.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

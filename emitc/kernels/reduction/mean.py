@@ -13,8 +13,6 @@ ONNX    float32, int32 and int64, which wrap; int8 and int16 between DequantizeL
         may be one step apart, nowhere else.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ Types   float32; int32 and int64, which wrap, where the result is an integer; fo
 LogSumExp: the largest value is taken out first, so that no exponential overflows. Source: ONNX operator specification.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

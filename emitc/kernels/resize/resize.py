@@ -10,8 +10,6 @@ Source  TFLite Micro's reference kernels for both.
 Errors  bilinear sizes whose rounded factor leads beyond the input, where TFLite Micro reads foreign memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

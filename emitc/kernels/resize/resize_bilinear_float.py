@@ -6,8 +6,6 @@ uint8: the same sum of the values, which are 128 higher than those of the graph,
 Source  TFLite Micro's reference kernel, and for uint8 LiteRT's: order of the products and sums.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -10,8 +10,6 @@ Source   ONNX Runtime's CPU kernel for the order of the sums and for versions up
 Errors   antialias; weighted sums over three dimensions, or over two that are not neighbours.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

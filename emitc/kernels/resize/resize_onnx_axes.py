@@ -5,8 +5,6 @@ Source  the operators' specification (coordinate_transformation_mode, nearest_mo
         CPU kernel, found by comparing indices.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ y[i, j, ...] = x[positions[0][i], positions[1][j], ...]. Positions at equal dist
 tables (`strided_copy.py`); otherwise each axis whose positions are not simply 0, 1, 2, ... gets a table of byte offsets.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from itertools import groupby

@@ -3,8 +3,6 @@
 A constant operand is an array of the layer's, like any other operand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

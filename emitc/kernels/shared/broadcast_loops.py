@@ -4,8 +4,6 @@ Neighbouring dimensions that each operand either repeats or traverses as a whole
 model needs at most two; five are printed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

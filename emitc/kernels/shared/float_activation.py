@@ -5,8 +5,6 @@ its largest finite value and not infinite. A NaN stays one, and so does -0 at a 
 Source  TFLite Micro's kernels.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ of 511 products at most, have 32 bits.
 Source: TFLite 16x8 quantization specification; rounding as TFLite Micro's kernels (measured, see docs/numerics.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Lists of integers that ONNX operators take: an attribute in older versions of an operator, a constant input in newer ones."""
 
-from __future__ import annotations
-
 import math
 
 from emitc.ir import Shape

@@ -4,8 +4,6 @@ Seen from the axis at which they meet, every tensor is [rows, row_bytes]; all ha
 the rows of the parts one after the other.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Operators that work element by element: fused activations, tables over one byte, operands in C."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ mean by little, so that it rounds the same way unless the mean lies near a half 
 operations have to be repeated one by one. How near is decided here, at compile time.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

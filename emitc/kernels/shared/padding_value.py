@@ -1,7 +1,5 @@
 """The value that constant padding has in memory."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from emitc.ir import BoundNode, DType, Numerics

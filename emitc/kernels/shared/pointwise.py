@@ -7,8 +7,6 @@ Types   float32: the function in C. int8 with scales: a table of 256 results, ea
         the operator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import replace
 

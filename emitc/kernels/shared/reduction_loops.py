@@ -4,8 +4,6 @@ Neighbouring dimensions that are all kept or all reduced are one group, so that 
 of each serve every set of axes of eight dimensions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ y = clamp(y_zero + rq(acc * 2**19)), the factor 2 * x_scale / (2**20 * y_scale):
 halved, which is exact, so that whole steps can be summed and shifted once. acc * 2**19 wraps to 32 bits.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from emitc.ir import Array, BoundNode

@@ -6,8 +6,6 @@ are odd about their middle, and tanh(v) = 2 sigmoid(2 v) - 1.
 Source: the table's 256 values and the rounding are those of TensorFlow Lite (compared in tests).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ A StridedLoop is a nest of loops around one copy of a contiguous run. Dimensions
 merged, so that most moves need no loop or one. Everything is in bytes; steps may be negative on the reading side.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

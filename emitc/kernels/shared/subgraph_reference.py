@@ -1,7 +1,5 @@
 """A graph inside an operator, executed by its operators' references."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar

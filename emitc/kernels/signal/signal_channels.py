@@ -27,8 +27,6 @@ SignalFilterBankLog: y = min(32767, output_scale * ln(x * 2**input_correction_bi
         the second one is modulo 2**32, with 16 bits of fractions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

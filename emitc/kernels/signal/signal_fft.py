@@ -13,8 +13,6 @@ SignalFftAutoScale: y = x * 2**b with the largest b at which no value leaves 15 
 Source  TFLite Micro's signal library, whose transform is that of KISS FFT.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

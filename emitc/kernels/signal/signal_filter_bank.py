@@ -7,8 +7,6 @@ Errors  computed constants, bands that leave x or the weights.
 Source  TFLite Micro's signal library.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

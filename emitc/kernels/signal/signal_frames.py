@@ -24,8 +24,6 @@ SignalWindow: every frame times a constant window, y = saturate16((x * w) >> shi
         x of a multiple of N elements, w [N], y as x: frames of N values, one behind the other, whatever rows they are in.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

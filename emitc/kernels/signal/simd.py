@@ -4,8 +4,6 @@ Such a kernel does what the portable one does, step for step, and has the same t
 portable template's name and the feature at the end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

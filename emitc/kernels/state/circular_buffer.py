@@ -7,8 +7,6 @@ Errors  cycles_max over 1, where TFLite Micro ends most runs at this operator. W
         models that it knows; buffers of 5, 13 and 25 slots run every time there, and others are refused here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

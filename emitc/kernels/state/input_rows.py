@@ -4,8 +4,6 @@ Shapes  x any, y [1, H, W, C] of as many elements, which is what the readers see
 The tensor x lies nowhere: for each row of y, from row 0 on, the application's reader writes where the row is wanted.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from emitc.ir import BoundNode, Op, Shape

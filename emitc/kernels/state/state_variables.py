@@ -9,8 +9,6 @@ which then follows at its end. Its value is what CONCATENATION of the older rows
 Errors  a type or shape that is not the variable's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

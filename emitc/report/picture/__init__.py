@@ -4,8 +4,6 @@
 writes a file. Names come from models and are hostile text: nothing of them gets out of its place.
 """
 
-from __future__ import annotations
-
 from emitc.report.picture.html import HTML_MARK, html_page
 from emitc.report.picture.model import Bar, Panel, Picture, StepLabel, arena_picture
 from emitc.report.picture.svg import SVG_MARK, plan_svg

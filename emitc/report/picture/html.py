@@ -1,7 +1,5 @@
 """A picture as one file of HTML: the drawing, and a table in which every buffer finds its rectangle."""
 
-from __future__ import annotations
-
 from html import escape
 
 from emitc.report.picture.model import Panel, Picture, partners, shown_name

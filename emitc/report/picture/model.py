@@ -1,7 +1,5 @@
 """What a picture shows, without a coordinate: panels with bars, and what runs at each step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from emitc.compiled import Compiled

@@ -4,8 +4,6 @@ Units are pixels at the drawing's natural size; it scales. The text is laid out 
 known without measuring: no label runs out of its rectangle, and no two labels share a place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from colorsys import hls_to_rgb
 from html import escape

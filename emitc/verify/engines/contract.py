@@ -1,7 +1,5 @@
 """What a golden engine is, and what all of them need: optional packages, checked inputs, refusals with a reason."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

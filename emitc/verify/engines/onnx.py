@@ -8,8 +8,6 @@ On x86 processors without VNNI, the integer kernels for uint8 activations and in
 products: golden values belong to a processor that has it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

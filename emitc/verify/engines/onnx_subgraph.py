@@ -4,8 +4,6 @@ Its inputs are those of emitc's graph, which come from numpy references: any inp
 What it reads of the graphs around it and is constant there, or computed from constants, comes along.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ otherwise than TFLite Micro, whose rule the C follows. Every operator is cut out
 its state from run to run, and gets the values that the operators before it gave.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ None of the interpreters is made for hostile files: a damaged one can end the wh
 engine into a child process and turns its end into an error.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import io

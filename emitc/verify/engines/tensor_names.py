@@ -7,8 +7,6 @@ uint8 as int8, 128 lower (`frontends/onnx_quantization.py`), images as NHWC unde
 (`passes/drop_constant_channels.py`). What exists in emitc alone has no value here.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 

@@ -3,8 +3,6 @@
 Both packages are optional and imported on first use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

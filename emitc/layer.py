@@ -296,17 +296,17 @@ class KernelSpec:
 
     suffix: of that name. fixed_point: accumulators are requantized by a Q31 multiplier and a shift, otherwise by a float32
     factor. x, w, y: C types of inputs, weights and outputs. weight_zero: weights have zero points, which the kernel takes
-    off by the sum of the inputs. packed: weights have four bits, two of them in a byte.
-    acc: C type of sums and biases. reduced: the multiplier has 16 bits, and the one rounding is half up. unsigned: the model has
-    the values as uint8, 128 higher, and rounds there.
-    short: the requantization of the runtime for one instruction set, by the rounding that is enough: `up` or `away` from zero.
-    clamped: outputs have limits besides those of their type. shared: one multiplier for all channels, where the template does not
-    take that as a number. small: sums are so small that three products of 32 bits requantize them. window: what is fixed of the
-    window, by the template's own names. uneven: channels are left over from the kernel's groups.
-    exact: float32 factors as mantissas and shifts to the left, for cores without floats; quotients rounded as if there were
-    no end to their digits. spread: filters lie value by value, not one after the other. late_bias: the C type of
-    a computed one, which is added to the sum at its end, where that wraps. bias_last: so is any bias of a sum of floats.
-    rectified: outputs are limited to 0 and more. flat: no operand is repeated.
+    off by the sum of the inputs. int4_weights: a byte holds two of them. acc: C type of sums and biases. reduced: the multiplier
+    has 16 bits, and the one rounding is half up. unsigned: the model has the values as uint8, 128 higher, and rounds there.
+    rounding: which of the runtime's short requantizations for one instruction set is enough: `up`, `away` from zero, or `any`; of
+    a float sum, the type to which it saturates. clamped: outputs have limits besides those of their type.
+    per_tensor: one multiplier for all channels, where the template does not take that as a number. small_sums: three products
+    of 32 bits requantize the sums. window: what is fixed of the window, by the template's own names. has_tail: channels are left
+    over from the kernel's groups. exact_rounding: float32 factors as mantissas and left shifts, for cores without floats;
+    quotients are rounded as if there were no end to their digits. interleaved: filters lie value by value, not one after the
+    other. runtime_bias: the C type of a computed bias, which is added to the sum at its end, where that wraps. bias_last: any
+    bias of a sum of floats is added at its end. rectified: outputs are limited to 0 and more. no_broadcast: no operand is
+    repeated.
     """
 
     suffix: str = ""
@@ -315,22 +315,22 @@ class KernelSpec:
     w: str = "int8_t"
     y: str = "int8_t"
     weight_zero: bool = False
-    packed: bool = False
+    int4_weights: bool = False
     acc: str = "int32_t"
     reduced: bool = False
     unsigned: bool = False
-    short: str = ""
+    rounding: str = ""
     clamped: bool = False
-    shared: bool = False
-    small: bool = False
+    per_tensor: bool = False
+    small_sums: bool = False
     window: str = ""
-    uneven: bool = False
-    exact: bool = False
-    spread: bool = False
-    late_bias: str = ""
+    has_tail: bool = False
+    exact_rounding: bool = False
+    interleaved: bool = False
+    runtime_bias: str = ""
     bias_last: bool = False
     rectified: bool = False
-    flat: bool = False
+    no_broadcast: bool = False
 
     def extended(self, ending: str, **fields: Any) -> KernelSpec:
         """The spec with other fields, which `ending` names at the end of the suffix."""

@@ -50,7 +50,7 @@ def _sums(factor: Fraction) -> list[int]:
 
 
 def _source(kind: str) -> tuple[str, list[int]]:
-    spec = replace(PLAIN, fixed_point=False, clamped=True, exact=kind == "scalar")
+    spec = replace(PLAIN, fixed_point=False, clamped=True, exact_rounding=kind == "scalar")
     output = str(environment().get_template(f"kernels/mac/_epilogue_{kind}.c.j2").module.output(spec, "acc", "a"))  # type: ignore[attr-defined]
     rows, wanted = [], []
     for value in FACTORS:

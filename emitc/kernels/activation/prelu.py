@@ -182,7 +182,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     if steps["a_step"] != 1 or steps["b_step"] > 1:
         return "its slopes are not contiguous"
     # One slope for a row is loaded once.
-    spec = layer.spec.extended("_shared", shared=True) if steps["b_step"] == 0 else layer.spec
+    spec = layer.spec.extended("_shared", per_tensor=True) if steps["b_step"] == 0 else layer.spec
     return replace(
         layer, template="activation/prelu_mve", formula=None, headers=("emitc_mve.h", "emitc_mve_float32.h"), spec=spec
     )

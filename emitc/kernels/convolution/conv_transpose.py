@@ -427,7 +427,7 @@ def lower(bound: BoundNode) -> Layer:
         spec = runtime_weights.spec(bound, w.elements // _channels(bound), "_q31")
     factors, steps = _factor_tables(bound, spec)
     constants += [*runtime_weights.bias_table(bound, spec), *factors]
-    operands = [0, *(() if w.is_constant else (WEIGHTS,)), *((BIAS,) if spec.late_bias else ())]
+    operands = [0, *(() if w.is_constant else (WEIGHTS,)), *((BIAS,) if spec.runtime_bias else ())]
     params = (
         *_steps(bound, rearranged=w.is_constant),
         Param("input_offset", "int32_t", -x.zero_point, "minus the zero point"),

@@ -90,7 +90,7 @@ def real(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     headers = (MVE_HEADER, "emitc_mve_float32.h") if variant == "mve" else ("emitc_fpu.h",)
     limits = tuple(int(known[name] + known["output_offset"]) for name in ("lowest", "highest"))
     short = variant == "fpu" and limits == DType.INT16.range
-    spec = layer.spec.extended("_full", short="s16") if short else layer.spec
+    spec = layer.spec.extended("_full", rounding="s16") if short else layer.spec
     operator, name = REALS[layer.kernel_name]
     c = f"emitc_reals_{name}(real_a, real_b)" if variant == "mve" else f"real_a {operator} real_b"
     formula = Formula(f"{layer.kernel_name}_{variant}", c, "")

@@ -123,7 +123,7 @@ def float_layer(
         if bias_last:
             spec = spec.extended("_late", bias_last=True)
     if by_tap and not w.is_constant:
-        spec = spec.extended("_spread", spread=True)
+        spec = spec.extended("_spread", interleaved=True)
     return Layer(
         "convolution/conv_2d_float", "portable", tuple(operands), tuple(constants), params, overlaps=overlaps,
         macs=bound.output.elements * w.elements // channels, spec=spec,
@@ -223,7 +223,7 @@ def tables(bound: BoundNode, weights: Array, spec: KernelSpec, *, interleaved: b
     spec: of the kernel that they are for. interleaved: filters first, in blocks of four.
     """
     return (
-        weight_table(weights, interleaved=interleaved, packed=spec.packed),
+        weight_table(weights, interleaved=interleaved, packed=spec.int4_weights),
         Table("bias", spec.acc, tuple(bias_of(bound, bound.output.shape[-1]).tolist()), "bias per output channel"),
         *requantization_tables(requantization(bound), spec),
     )

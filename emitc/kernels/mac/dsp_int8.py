@@ -255,7 +255,7 @@ def depthwise(problem: MacProblem, *, scratch: bool = True) -> Layer | str:
     channels, (kernel_h, kernel_w) = problem.channels, problem.kernel
     is_3x3, whole, spec = problem.kernel == (3, 3), channels // BLOCK * BLOCK, folded.spec
     if whole < channels:
-        spec = spec.extended("_uneven", uneven=True)
+        spec = spec.extended("_uneven", has_tail=True)
     if zero := weights_zero(problem.bound) != 0:
         spec = spec.extended("_zero", weight_zero=True, w="int16_t")
     if is_3x3:

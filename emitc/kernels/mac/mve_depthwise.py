@@ -39,7 +39,7 @@ def depthwise(problem: MacProblem) -> Layer | str:
     folded = fold(problem)
     if isinstance(folded, str):
         return folded
-    if folded.spec.short == "any":
+    if folded.spec.rounding == "any":
         return "a factor of one or more, or an accumulator near 32 bits"
     together = LANES // channels if window.stride_w == 1 and LANES % channels == 0 else 1
     order = np.tile(np.arange(channels), together)[channel_order(channels * together, folded.spec, eights=False)]

@@ -46,9 +46,9 @@ def fold(problem: MacProblem) -> FoldedWeights | str:
         return replace(folded, spec=replace(PLAIN, suffix=f"_f32{ending}", fixed_point=False, clamped=clamped))
     largest = folded.largest_sums * (np.array(scale.q31) * 0.5**31) * 2.0 ** np.array(scale.shift)
     if max(scale.shift) > 0 or largest.max() >= _LARGEST_OUTPUT:
-        return replace(folded, spec=replace(PLAIN, suffix="_any", short="any"))
+        return replace(folded, spec=replace(PLAIN, suffix="_any", rounding="any"))
     short = rounding(problem)
-    return replace(folded, spec=replace(PLAIN, suffix=f"_{short}{ending}", short=short, clamped=clamped))
+    return replace(folded, spec=replace(PLAIN, suffix=f"_{short}{ending}", rounding=short, clamped=clamped))
 
 
 def channel_order(out: int, spec: KernelSpec, *, eights: bool) -> NDArray[np.int64]:
@@ -56,13 +56,13 @@ def channel_order(out: int, spec: KernelSpec, *, eights: bool) -> NDArray[np.int
 
     eights: then the next 8 for the same reason.
 
-    >>> channel_order(17, replace(PLAIN, short="up"), eights=True).tolist()
+    >>> channel_order(17, replace(PLAIN, rounding="up"), eights=True).tolist()
     [0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15, 16]
-    >>> channel_order(9, replace(PLAIN, short="up"), eights=True).tolist()
+    >>> channel_order(9, replace(PLAIN, rounding="up"), eights=True).tolist()
     [0, 2, 4, 6, 1, 3, 5, 7, 8]
     """
     order = np.arange(out, dtype=np.int64)
-    if spec.short != "any":
+    if spec.rounding != "any":
         whole = out // LANES * LANES
         order[:whole] = order[:whole].reshape(-1, 4, 2, 2).transpose(0, 3, 2, 1).reshape(-1)
         if eights and out - whole >= LANES // 2:
@@ -116,8 +116,8 @@ def _pixel_pairs(problem: MacProblem) -> Layer | str:
     if isinstance(folded, str):
         return folded
     tables = _tables(folded, pixels_per_load=2, eights=True)
-    if out % 8 or folded.spec.short == "any":
-        folded = replace(folded, spec=folded.spec.extended("_uneven", uneven=True))
+    if out % 8 or folded.spec.rounding == "any":
+        folded = replace(folded, spec=folded.spec.extended("_uneven", has_tail=True))
     in_place = window is None or (problem.kernel[0] == 1 and not window.padding.any)
     windows = 0 if in_place else -(-2 * depth // LANES) * LANES
     return folded.layer(
@@ -140,8 +140,8 @@ def _row(problem: MacProblem) -> Layer | str:
     if is_long:
         template, ahead = "matrix/dots_mve", out - 1 or None
         spec = PLAIN if spec.fixed_point else replace(PLAIN, suffix="_f32", fixed_point=False)
-    elif spec.short == "up":  # few outputs: code for a rounding of its own would cost more than it saves
-        spec = replace(spec, short="away", suffix=spec.suffix.replace("_up", "_away"))
+    elif spec.rounding == "up":  # few outputs: code for a rounding of its own would cost more than it saves
+        spec = replace(spec, rounding="away", suffix=spec.suffix.replace("_up", "_away"))
     tables = _tables(folded, pixels_per_load=2 if is_long else 1, eights=False)
     params = (*problem.size_params[1:], *problem.output_params)
     headers = HEADERS if is_long else OUTPUT_HEADERS

@@ -191,12 +191,12 @@ class FoldedWeights:
         scale, clamp = self.scale, self.problem.clamp
         shared = "" if scale.per_channel else "_shared"
         clamped = "_clamped" if clamp != FULL else ""
-        spec = replace(PLAIN, suffix=shared, shared=bool(shared))
+        spec = replace(PLAIN, suffix=shared, per_tensor=bool(shared))
         if not scale.q31:
             spec = replace(spec, suffix=f"_f32{clamped}{shared}", fixed_point=False, clamped=bool(clamped))
         elif largest_sum < _SHORT_SUM and all(-LARGEST_SHIFT <= shift <= -1 for shift in scale.shift):
             short = rounding(self.problem)
-            spec = replace(spec, suffix=f"_{short}{clamped}{shared}", short=short, clamped=bool(clamped))
+            spec = replace(spec, suffix=f"_{short}{clamped}{shared}", rounding=short, clamped=bool(clamped))
         return replace(self, spec=spec)
 
     @property
@@ -210,7 +210,7 @@ class FoldedWeights:
         """Multipliers and shifts; the short functions take bits to the right."""
         scale, spec = self.scale, self.spec
         each = "per output channel" if scale.per_channel else "for all channels"
-        if spec.exact:
+        if spec.exact_rounding:
             mantissa, left = (tuple(part.tolist()) for part in factor_parts(scale))
             what = f"left shift of the sum {each}"
             return (
@@ -218,7 +218,7 @@ class FoldedWeights:
                 Table("left_shift", "int8_t", left, what),
             )
         tables = requantization_tables(scale, spec)
-        if not spec.short:
+        if not spec.rounding:
             return tables
         right = tuple(-int(value) for value in tables[1].values)
         return tables[0], Table("right", "int8_t", right, f"right shift of the product {each}")

@@ -76,12 +76,12 @@ def adding_last(bound: BoundNode, kind: KernelSpec) -> KernelSpec:
         return kind
     kind = int16x8.WIDE if kind.reduced else kind
     short = "_s16" if bias.dtype is DType.INT16 else ""
-    return kind.extended(f"_late_bias{short}", late_bias=bias.dtype.c_type)
+    return kind.extended(f"_late_bias{short}", runtime_bias=bias.dtype.c_type)
 
 
 def bias_table(bound: BoundNode, kind: KernelSpec) -> tuple[Table, ...]:
     """A constant bias, or zeros, in the type of sums; nothing where it is computed."""
-    if kind.late_bias:
+    if kind.runtime_bias:
         return ()
     values = accumulation.bias_of(bound, bound.output.shape[-1])
     return (Table("bias", kind.acc, tuple(values.tolist()), "bias per output channel"),)
@@ -107,7 +107,7 @@ def runtime_layer(bound: BoundNode, template: str, params: tuple[Param, ...], *,
     return Layer(
         template,
         "portable",
-        (0, WEIGHTS, *((BIAS,) if kind.late_bias else ())),
+        (0, WEIGHTS, *((BIAS,) if kind.runtime_bias else ())),
         (*bias_table(bound, kind), *requantization_tables(scale, kind)),
         (*params, *output_params(bound, scale, activation_clamp(activation, bound.output))),
         macs=bound.output.elements * depth,

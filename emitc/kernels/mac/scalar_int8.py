@@ -39,9 +39,9 @@ def fold(problem: MacProblem, *, mul32: bool) -> FoldedWeights | str:
     folded = folded.short_requantization(2 * largest)  # the short functions take four times the sum
     spec = folded.spec
     if scale.real and _exact_in_integers(folded):
-        spec = replace(spec, suffix=spec.suffix.replace("_f32", "_exact"), exact=True)
-    if mul32 and spec.short and largest < _SMALL_SUM and min(scale.shift) >= -_SMALL_SHIFT:
-        spec = spec.extended("_small", small=True)
+        spec = replace(spec, suffix=spec.suffix.replace("_f32", "_exact"), exact_rounding=True)
+    if mul32 and spec.rounding and largest < _SMALL_SUM and min(scale.shift) >= -_SMALL_SHIFT:
+        spec = spec.extended("_small", small_sums=True)
     return replace(folded, spec=spec)
 
 

@@ -14,7 +14,7 @@ from emitc.ir import packed as packed_bytes
 from emitc.layer import KernelSpec, Table
 from emitc.numerics.requantize import Int64
 
-PACKED = KernelSpec("_w4", packed=True)
+PACKED = KernelSpec("_w4", int4_weights=True)
 """int8 activations, weights of four bits, fixed point."""
 LANES = 16
 """Bytes in a register of MVE."""

@@ -121,7 +121,7 @@ def vectors(bound: BoundNode, rows: Rows) -> Layer | str:
         *(param for param in portable.params if param.name in ("numerator", "output_offset")),
         Param("highest", "int32_t", highest, "limit of a share in steps"),
     )
-    spec = PLAIN.extended(_EXACT, exact=True) if portable.spec.exact else PLAIN
+    spec = PLAIN.extended(_EXACT, exact_rounding=True) if portable.spec.exact_rounding else PLAIN
     headers = ("emitc_mve.h", "emitc_mve_float32.h")
     return replace(portable, template="normalization/softmax_table_mve", params=params, spec=spec, headers=headers)
 
@@ -131,7 +131,7 @@ def layer(bound: BoundNode, rows: Rows) -> Layer:
     x, y = bound.input(0), bound.output
     exact = _is_integer(bound)
     spec = KernelSpec(f"_{x.dtype.value}_{y.dtype.value}", fixed_point=False, x=x.dtype.c_type, y=y.dtype.c_type)
-    spec = spec.extended(_EXACT, exact=True) if exact else spec
+    spec = spec.extended(_EXACT, exact_rounding=True) if exact else spec
     params = (
         *rows.params,
         Param("numerator", "float", float(_numerator(bound)), "steps of the output that a share of 1 is"),

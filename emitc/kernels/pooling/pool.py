@@ -356,21 +356,21 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     if average and op.kernel_h * op.kernel_w > _LARGEST_SUM:
         return f"a window of more than {_LARGEST_SUM} values"
     clamped = activation_clamp(op.activation, y) != Clamp(*y.dtype.range)
-    short = "" if not average else "up" if layer.spec.unsigned else "away"
+    rounding = "" if not average else "up" if layer.spec.unsigned else "away"
     bottom, right = (y.shape[1] - 1) * op.window.stride_h, (y.shape[2] - 1) * op.window.stride_w
     inside = bottom + op.kernel_h <= x.shape[1] and right + op.kernel_w <= x.shape[2]
     two = (op.kernel_h, op.kernel_w) == (2, 2) and inside and not op.window.padding.any and not clamped
     window = "2x2" if two else ""
-    uneven = y.shape[3] % _LANES != 0
-    named = (short, "clamped" if clamped else "", "uneven" if uneven else "", window)
+    has_tail = y.shape[3] % _LANES != 0
+    named = (rounding, "clamped" if clamped else "", "uneven" if has_tail else "", window)
     suffix = "".join(f"_{name}" for name in named if name)
     return replace(
         layer,
         template=f"{layer.template}_dsp",
         variant="dsp",
-        spec=replace(layer.spec, suffix=suffix, short=short, clamped=clamped, uneven=uneven, window=window),
+        spec=replace(layer.spec, suffix=suffix, rounding=rounding, clamped=clamped, has_tail=has_tail, window=window),
         headers=(DSP_HEADER, BYTES_HEADER),
-        larger=uneven or not two,
+        larger=has_tail or not two,
     )
 
 

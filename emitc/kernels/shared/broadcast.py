@@ -59,7 +59,7 @@ def flat_layer(layer: Layer) -> Layer:
         return layer
     left_out = {*outer, *moves, *(f"{name}{i}" for name in NAMES for i in range(OUTER_LOOPS))}
     params = tuple(param for param in layer.params if param.name not in left_out)
-    return replace(layer, params=params, spec=layer.spec.extended("_flat", flat=True))
+    return replace(layer, params=params, spec=layer.spec.extended("_flat", no_broadcast=True))
 
 
 def two_operands(op: Op, node: SourceNode) -> Parsed:

@@ -251,4 +251,4 @@ def test_int16_activations_take_bytes() -> None:
 
 
 def test_bytes_stay_bytes() -> None:
-    assert lowered(conv_2d("bytes", X, 5, (3, 3), w=weights_of("bytes", (5, 3, 3, 3)))).spec.packed is False
+    assert lowered(conv_2d("bytes", X, 5, (3, 3), w=weights_of("bytes", (5, 3, 3, 3)))).spec.int4_weights is False

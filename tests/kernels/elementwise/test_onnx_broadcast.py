@@ -373,5 +373,5 @@ def test_operands_of_one_shape_are_walked_in_one_loop(b: tuple[int, ...], flat: 
     case = OnnxCase("sum", "Add", {"a": computed((2, 3, 4)), "b": computed(b)})
     (bound,) = graph_of(case).bound()
     layer = kernel_of(bound).lower(bound)
-    assert layer.spec.flat == flat
+    assert layer.spec.no_broadcast == flat
     assert [param.name for param in layer.params] == ["count"] or not flat

@@ -1,1 +1,1 @@
-"""Benchmarks: commands that print a table, write JSON, and show the peers' figures beside ours."""
+"""Benchmarks: commands that print a table, write JSON, and compare the peers' figures with ours."""

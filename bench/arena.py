@@ -45,7 +45,7 @@ MODES: dict[str, dict[str, Any]] = {
     "pulled": {"input_rows": True},
     "pulled-min": {"input_rows": True, "ram_budget": "min"},
 }
-"""Options by the name of the row: every buffer apart from the others and whole, with the kernels that are cheapest then, and with
+"""Options by the name of the row: no buffer overlaps another, with the kernels that are cheapest then, and with
 the default's kernels; the default; the smallest arena; and these two with the input row by row from the application."""
 
 
@@ -82,7 +82,7 @@ def measure(model: Path, board: str, mode: str) -> dict[str, Any] | None:
 
 
 def text(rows: list[dict[str, Any]]) -> str:
-    """The table; cost: instructions against the same model with every buffer apart."""
+    """The table; cost: instructions against the same model without overlapping buffers."""
     apart = {row["model"]: row.get("instructions") for row in rows if row["mode"] == "apart"}
     lines = []
     for row in rows:

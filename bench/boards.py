@@ -1,4 +1,4 @@
-"""What one inference costs on emulated boards, beside TensorFlow Lite Micro's figures.
+"""What one inference costs on emulated boards, and TensorFlow Lite Micro's figures.
 
     python -m bench.boards --models ../shared/models/tflite --boards qemu_m4 --json bench/results_boards.json
     python -m bench.boards --kernels portable cmsis-nn auto --cmsis-nn PATH --boards qemu_m4 qemu_m55 --layers --json FILE
@@ -56,7 +56,9 @@ def measure(
     """
     backends = {"cmsis-nn": cmsis_nn} if cmsis_nn and kernels != "portable" else {}
     target = load_board(board).target
-    whole = frozenset({"streaming"}) if layers else frozenset()  # layers that take turns by rows cannot be told apart
+    whole = (
+        frozenset({"streaming"}) if layers else frozenset()
+    )  # layers that take turns by rows cannot be distinguished
     options = Options(
         target=target, package="platformio", optimize=optimize, kernels=kernels, backends=backends, disabled=whole
     )

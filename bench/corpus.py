@@ -12,7 +12,7 @@ many elements make use of it. Of a QDQ model every operator is judged by itself
 (`emitc.verify.operator_checks`); the row says `groups`
 and how many elements of the outputs differ in the end. Otherwise a model `differs`. `unsupported`
 lists every operator without code and why; `refused` says what is wrong with the file; `no engine` names a model that
-compiles, but that no golden engine runs. The corpus lies beside the checkout (../shared/models); without it there is
+compiles, but that no golden engine runs. The corpus lies next to the checkout (../shared/models); without it there is
 nothing to do, and the command says so.
 """
 

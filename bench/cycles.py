@@ -1,4 +1,4 @@
-"""Estimated cycles of the nets of MLPerf Tiny, beside the times that others have published for them.
+"""Estimated cycles of the nets of MLPerf Tiny, and the times that others have published for them.
 
     python -m bench.cycles --models ../shared/models/tflite --json bench/results_cycles.json
 

@@ -3,7 +3,7 @@
     python -m bench.digits [--models DIRECTORY] [--data FILE.npz] [--update]
 
 Prints a table and, with --update, writes bench/results_digits.json. Exit code 1 when a net's accuracy differs. Models and images
-are those of the corpus beside the checkout; the nets saw none of the images in training.
+are those of the corpus next to the checkout; the nets saw none of the images in training.
 """
 
 from __future__ import annotations

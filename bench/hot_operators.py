@@ -160,7 +160,7 @@ def rounds_of(others: Mapping[int, Sequence[str]]) -> list[tuple[tuple[int, str]
 
 def _compiled(model: Path, board: str, variants: tuple[tuple[int, str], ...] = ()) -> Compiled:
     target = load_board(board).target
-    whole = frozenset({"streaming"})  # layers that take turns by rows cannot be told apart
+    whole = frozenset({"streaming"})  # layers that take turns by rows cannot be distinguished
     return compile_model(model, Options(target=target, package="platformio", disabled=whole, variants=variants))
 
 
@@ -176,7 +176,7 @@ def _counts(compiled: Compiled, board: str) -> dict[int, int]:
 
 
 def _alternatives(compiled: Compiled) -> dict[int, list[str]]:
-    """Kernels that a layer could have besides the one it has, by its index: those whose cost was compared."""
+    """Kernels that a layer could have instead of the one it has, by its index: those whose cost was compared."""
     return {
         a.index: [name for name, reason in a.refused if reason.kind is RefusalKind.COST]
         for a in compiled.partition.assignments

@@ -150,7 +150,7 @@ def diamond() -> bytes:
 
 
 def floats() -> bytes:
-    """ONNX: products with an Add behind them, and a table of a function of bytes."""
+    """ONNX: products with an Add after them, and a table of a function of bytes."""
     rng = np.random.default_rng(5)
     constants = {
         "w1": rng.normal(size=(6, 5)).astype(np.float32), "b1": rng.normal(size=(5,)).astype(np.float32),

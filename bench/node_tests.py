@@ -349,7 +349,7 @@ def _pooled(batches: Sequence[Sequence[str]], jobs: int) -> Iterator[list[Verdic
 
 
 def all_judged(names: Sequence[str], jobs: int) -> list[Verdict]:
-    """The verdicts on all these cases; jobs: processes at once, 0 for none beside this one.
+    """The verdicts on all these cases; jobs: processes at once, 0 for this one alone.
 
     A case whose C ends its process is `crashed`; the others of its batch run again.
     """
@@ -437,7 +437,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, default=None, metavar="N", help="only N cases")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
     parser.add_argument("--update", action="store_true", help="write the committed file; all cases")
-    parser.add_argument("--jobs", type=int, default=2, help="processes at once; 0: none beside this one")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at once; 0: this one alone")
     options = parser.parse_args(arguments)
     known = list(cases())
     picked = [name.removeprefix("test_") for name in options.case]

@@ -1,4 +1,4 @@
-"""What of the corpus runs on an Ethos-U, and whether it computes what the interpreter does, with vela's own figures beside it.
+"""What of the corpus runs on an Ethos-U, and whether it computes what the interpreter does, with vela's own figures.
 
     python -m bench.npu [MODEL ...] [--models DIRECTORY] [--npu NAME] [--memory MODE] [--optimise speed|size] [--update]
 

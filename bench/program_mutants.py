@@ -197,14 +197,16 @@ def _calls(call: RowCall) -> Iterator[tuple[str, str, RowCall]]:
 
 
 def _together(program: Program) -> list[tuple[Slot, Slot]]:
-    """Buffers that are alive at one time in one memory, and lie apart."""
+    """Buffers that are alive at one time in one memory, and do not overlap."""
     found = []
     for a in program.slots:
         for b in program.slots:
-            apart = a.offset_bytes + a.size_bytes <= b.offset_bytes or b.offset_bytes + b.size_bytes <= a.offset_bytes
+            disjoint = (
+                a.offset_bytes + a.size_bytes <= b.offset_bytes or b.offset_bytes + b.size_bytes <= a.offset_bytes
+            )
             both = min(a.end, b.end) - max(a.first, b.first)
             # At one step alone the two may be its input and output, which some kernels take however they lie.
-            if a.name != b.name and a.region == b.region and both > 1 and apart:
+            if a.name != b.name and a.region == b.region and both > 1 and disjoint:
                 found.append((a, b))
     return found
 
@@ -220,7 +222,7 @@ def _plan(program: Program) -> Iterator[ProgramMutant]:
     end = program.plan.arena_bytes
     for slot in program.slots:
         made = replace(slot, offset_bytes=end - slot.size_bytes + 1)
-        yield ProgramMutant("outside", f"{slot.name} ends a byte behind the arena", _slot(program, slot, made))
+        yield ProgramMutant("outside", f"{slot.name} ends a byte after the arena", _slot(program, slot, made))
 
 
 def _regions(program: Program) -> Iterator[ProgramMutant]:

@@ -209,13 +209,13 @@ def text(rows: Sequence[Figures]) -> str:
         "right",
     )  # fmt: skip
     total = sum(r.elements for r in rows)
-    apart = [sum(getattr(r, name) for r in rows) for name in ("differing", "from_memory", "from_original")]
+    differing = [sum(getattr(r, name) for r in rows) for name in ("differing", "from_memory", "from_original")]
     lower = sum(r.arena_planned <= -(-r.file_bytes // 32) * 32 + 32 for r in rows)
     return "\n".join([
         table(titles, lines),
         "",
         f"{len(rows)} files, {len({r.way for r in rows})} ways, {total} elements",
-        f"differing: {apart[0]} from the references, {apart[1]} from the memory model, {apart[2]} from the original",
+        f"differing: {differing[0]} from the references, {differing[1]} from the memory model, {differing[2]} from the original",
         f"{sum(r.arena_planned != r.arena_observed for r in rows)} arenas with untouched bytes at the end;"
         f" {lower} of {len(rows)} arenas no larger than the file states",
         *(f"net {r.seed}, {r.way}: {error}" for r in rows for error in r.errors),

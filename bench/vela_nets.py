@@ -175,7 +175,7 @@ class VelaNet:
         return self.put("QUANTIZE", (a,), self.image(self.channels(x)))
 
     def head(self, x: int) -> int:
-        """An output beside the images: the place of the largest channel."""
+        """An output in addition to the images: the place of the largest channel."""
         shape = self.tensors[x].shape[:-1]
         return self.put(
             "ARG_MAX", (x, self.constant(3)), self.add(TensorSpec("", "int32", shape)), {"output_type": "INT32"}

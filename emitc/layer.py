@@ -62,7 +62,7 @@ class ReadAllFirst:
     size_bytes: int
 
     def distance_bytes(self) -> int:
-        """Any place will do: with the input right below the output, the two are apart."""
+        """Any place will do: with the input right below the output, the two do not overlap."""
         return -self.size_bytes
 
 

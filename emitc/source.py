@@ -89,7 +89,7 @@ class SourceNode:
     """An operator of the file with its tensors; None is an absent optional input.
 
     format: tflite or onnx. kind: what the operator is called among the kernels, where that is not op_type: the frontend
-    has taken apart what a QLinearConv, say, carries beyond a convolution. blocker: what the frontend has found against
+    has separated what a QLinearConv, say, carries beyond a convolution. blocker: what the frontend has found against
     compiling it. graphs: those of the subgraphs that it runs, when they are built.
     """
 

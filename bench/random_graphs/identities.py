@@ -131,7 +131,7 @@ class _Edit:
         return back
 
     def kinds(self, x: Value) -> list[Callable[[Value], str]]:
-        """What may be inserted behind a value."""
+        """What may be inserted after a value."""
         found: list[Callable[[Value], str]] = [self.transposes, self.reshapes, self.parts, self.slice]
         if len(x.shape) <= 4 and x.dtype != "bool":
             found.append(self.pad)
@@ -164,7 +164,7 @@ def _computed(described: Description) -> set[str]:
 
 
 def places(described: Description, tflite: bool) -> list[Value]:
-    """Values behind which something can be inserted."""
+    """Values after which something can be inserted."""
     exact = tflite or not any(node.op.endswith("QuantizeLinear") for node in described.nodes)
     computed, read = _computed(described), {name for node in described.nodes for name in node.inputs}
     return [

@@ -32,7 +32,7 @@ class ArenaSlice:
 class SharedArena:
     """Models in one arena. concurrent: they may run at the same time, so that every one has its own bytes.
 
-    States are always apart: they have to outlive the runs of the others. alignment: of both blocks, in bytes.
+    States never overlap: they have to outlive the runs of the others. alignment: of both blocks, in bytes.
     """
 
     name: str

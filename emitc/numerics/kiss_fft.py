@@ -21,7 +21,7 @@ Values = NDArray[Any]
 
 
 def radices_of(points: int) -> tuple[int, ...]:
-    """The steps, the first one of single values; none where the number has factors besides 2, 3 and 5."""
+    """The steps, the first one of single values; none where the number has other factors than 2, 3 and 5."""
     radices: list[int] = []
     while points > 1:
         radix = next((radix for radix in (4, 2, 3, 5) if points % radix == 0), 0)
@@ -86,7 +86,7 @@ class Numbers:
         return self.turns_of([direction * 2.0 * math.pi * i / points for i in range(points)])
 
     def splits(self, points: int, direction: int = -1) -> tuple[float, ...]:
-        """Turns by which even and odd values are taken apart."""
+        """Turns that separate even and odd values."""
         return self.turns_of([direction * math.pi * ((i + 1) / points + 0.5) for i in range(points // 2)])
 
     def turns_by_step(self, points: int, direction: int = -1) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""A Graph taken apart for a pass that rewrites it from front to back: nodes are emitted one by one, tensors added by name."""
+"""A Graph in parts, for a pass that rewrites it from front to back: nodes are emitted one by one, tensors added by name."""
 
 from __future__ import annotations
 

@@ -80,14 +80,14 @@ def _groups(overlaps: Sequence[Overlap]) -> list[list[Overlap]]:
     groups: list[tuple[set[int], list[Overlap]]] = []
     for pair in overlaps:
         members, pairs = {pair.left, pair.right}, [pair]
-        apart = []
+        separate = []
         for other in groups:
             if other[0].isdisjoint(members):
-                apart.append(other)
+                separate.append(other)
             else:
                 members |= other[0]
                 pairs = other[1] + pairs
-        groups = [*apart, (members, pairs)]
+        groups = [*separate, (members, pairs)]
     return [pairs for _, pairs in groups]
 
 

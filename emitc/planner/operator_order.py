@@ -4,7 +4,7 @@ The bytes alive between two steps depend only on the set of steps that are done,
 done. So the search goes over such sets, from the empty one to the full one, always on from the set that was reached
 with the lowest peak: the first full one that it takes is reached by a best order. Two things keep it small:
 
-- No order has a lower peak than the most bytes that one step needs for itself, so peaks below that are not told apart.
+- No order has a lower peak than the most bytes that one step needs for itself, so peaks below that count as equal.
 - A step that fits below the peak so far and leaves no more bytes alive than it found is taken at once. To do it before
   everything else makes no other step need more: what it frees is free earlier, an input that it was the other reader of
   can be overlapped, and for bytes that it starts in place of another step that one loses no more than their overlap.

@@ -142,7 +142,7 @@ def saving_of(left: int, right: int, above: int, below: int) -> int:
 
 def shared_bytes(buffer: int, other: int, above: int, alignment: int) -> int:
     """The most bytes that buffers of sizes `buffer` and `other` can share where `buffer` must lie `above` bytes over
-    `other`, or apart; everything on the grid `alignment`.
+    `other`, or no overlap; everything on the grid `alignment`.
     """
     left, right = round_up(buffer, alignment), round_up(other, alignment)
     return saving_of(left, right, min(round_up(above, alignment), right), left)

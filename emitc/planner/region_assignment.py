@@ -3,7 +3,7 @@
 The cost of an assignment is the sum over all buffers of (bytes read and written) x (cost per byte of its region). Buffers are
 placed one by one, each in the fastest region where everything that is there still packs; in the orders that pay off, most
 traffic per byte first. A bounded climb then changes the best order. Buffers that may share bytes share them where they meet in
-one region; in two regions they are apart, which is always safe, and costs what sharing would have saved.
+one region; in two regions they do not overlap, which is always safe, and costs what sharing would have saved.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""What run() does besides calls of whole layers: tensors that are moved, and layers that run row by row."""
+"""What run() does in addition to calls of whole layers: tensors that are moved, and layers that run row by row."""
 
 from __future__ import annotations
 

@@ -155,12 +155,12 @@ def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], 
         overlaps = _overlaps(graph, stage)
         covered = {operand for operand, _, _ in overlaps}
         read = [graph.root(t.name).name for node in stage.nodes for t in node.inputs if stage.segment is None]
-        apart = {place_of(hosts, root)[0] for root in read if root not in covered}
+        separate = {place_of(hosts, root)[0] for root in read if root not in covered}
         safe: dict[tuple[str, str], int] = {}
         for operand, output, distance in overlaps:
             (source, read_at), (target, written_at) = place_of(hosts, operand), place_of(hosts, output)
             name = buffer_name(source, moved.get(source, 0))
-            if source in kept or source in apart:
+            if source in kept or source in separate:
                 continue
             if name not in live or target not in live:  # a place inside some scratch is settled
                 continue

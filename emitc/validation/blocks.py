@@ -23,8 +23,8 @@ class Place:
 
     def overlaps(self, size: int, other: Place, other_size: int) -> bool:
         """Whether two buffers of so many bytes share any."""
-        apart = self.offset + size <= other.offset or other.offset + other_size <= self.offset
-        return self.block == other.block and not apart
+        disjoint = self.offset + size <= other.offset or other.offset + other_size <= self.offset
+        return self.block == other.block and not disjoint
 
 
 class Outside(Exception):

@@ -205,7 +205,7 @@ class ProgramRun:
         inputs: list[tuple[Operand, Place]],
         outputs: list[tuple[Operand, Place]],
     ) -> None:
-        """Every output lies apart from every input, or as close as the layer's access order allows."""
+        """No output overlaps an input, or it lies as close as the layer's access order allows."""
         positions = {id(o): position for o, position in zip(step.inputs, layer.operands, strict=True)}
         for operand, place in inputs:
             for number, (output, target) in enumerate(outputs):

@@ -167,8 +167,8 @@ class Rows:
         uses = {id(o): use for o, use in zip(call.step.inputs, call.uses, strict=False)}
         if not uses:
             return
-        apart = max(-(-(use.extent + 2) // use.stride) for use in uses.values())
-        rows = range(min(1, call.makes.rows - 1), call.makes.rows, apart)
+        distance = max(-(-(use.extent + 2) // use.stride) for use in uses.values())
+        rows = range(min(1, call.makes.rows - 1), call.makes.rows, distance)
         named = {o.tensor: uses[id(o)] for o in call.step.inputs if id(o) in uses}
         operands: list[Array | None] = []
         for tensor in bound.inputs:

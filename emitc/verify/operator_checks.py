@@ -7,7 +7,7 @@ nothing about them. So each operator is given what the engine had before it, and
 engine had after it, under the rule of its kind:
 
 - convolutions, Gemm and MatMul: at most 1 step, and only where the exact value lies so near the middle of two steps that
-  the rounding errors of float32 sums can reach it (`exact_sums`); at a rate of at most 1 in 10^5 elements besides. Exact ties
+  the rounding errors of float32 sums can reach it (`exact_sums`); at a rate of at most 1 in 10^5 other elements. Exact ties
   do not count in it: scales in a simple ratio have many of them, and the engine's last rounding decides each. A rate is
   only known to a confidence: the rule is broken where as many differences had a chance of less than 10^-6 at that rate.
   More inputs are drawn for few elements, and for a count in doubt; what rate is excluded with 99 % confidence is reported;
@@ -209,7 +209,7 @@ def kind_of(bound: BoundNode) -> str:
 def _ties(bound: BoundNode, operands: Sequence[Array | None]) -> tuple[Array, Array] | None:
     """Of each output element of a sum: may float32 sums round it otherwise, and is it an exact tie. None if that is not known.
 
-    Ties of a ConvTranspose are not told from other values.
+    Ties of a ConvTranspose are not distinguished.
     """
     if isinstance(bound.node.op, ConvTranspose):
         steps, noise = steps_and_noise(bound, operands)

@@ -120,7 +120,7 @@ _WITHOUT_OPTIONS = (
     "UNSORTED_SEGMENT_MIN UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM"
 )
 
-# Enumeration behind each option field that has one.
+# The enumeration of each option field that has one.
 _OPTION_ENUMS: Mapping[str, str] = {
     "padding": "Padding",
     "fused_activation_function": "ActivationFunctionType",

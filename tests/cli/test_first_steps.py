@@ -139,7 +139,7 @@ def test_constants_whose_file_was_not_copied(emitc: Emitc, tmp_path: Path) -> No
     assert again.code == 2 and "error: m_int8.onnx is quantized already\n" in again.err
     (tmp_path / "m.data").unlink()
     called = emitc("inspect", "m.onnx")
-    assert called.code == 2 and 'why:   there is no "m.data" beside the model' in called.err
+    assert called.code == 2 and 'why:   there is no "m.data" in the folder of the model' in called.err
 
 
 def test_names_that_a_converter_has_joined_are_cut(emitc: Emitc, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def window(net: Net, image: Shape, *, pooled: bool = False, ceil: bool = False, 
 
 
 def _ceiled(span: int, stride: int, start: int) -> int:
-    """Windows where the last one may lie partly outside, but does not begin behind the image."""
+    """Windows where the last one may lie partly outside, but does not begin after the image."""
     count = -(-span // stride) + 1
     return count - 1 if (count - 1) * stride >= start else count
 
@@ -291,7 +291,7 @@ def is_computed_zero(net: Net, x: Known) -> str:
 
 
 def sums_as_reals(net: Net, sums: Known) -> None:
-    """Cast and Mul by a scale behind an integer sum, as dynamic quantization has them."""
+    """Cast and Mul by a scale after an integer sum, as dynamic quantization has them."""
     if net.rng.random() < 0.25:
         return
     (real,) = net.add("Cast", [sums], (FLOAT, sums.shape), top=sums.top, exact=True, pool=False, to=1)

@@ -1,4 +1,4 @@
-"""Operators of TFLite Micro's signal library that keep frames, and those of a front end for speech behind a filter bank.
+"""Operators of TFLite Micro's signal library that keep frames, and those of a front end for speech after a filter bank.
 
 What an operator gives in a run whose answer does not count, TFLite Micro leaves as its memory was: framers are filled before
 the first run, and stackers have one frame, so that every answer counts.

@@ -84,8 +84,8 @@ def row_is_right(version: Version, call: Call) -> bool:
         return first >= 0
     if row.left and width < kernel:
         return False
-    behind = row.right if row.odd else call.pad_w
-    return row.right == 0 or (width - first == kernel - 1 and (row.right - 1) * stride + 1 <= behind)
+    beyond = row.right if row.odd else call.pad_w
+    return row.right == 0 or (width - first == kernel - 1 and (row.right - 1) * stride + 1 <= beyond)
 
 
 def _wrong_row(version: Version, instructions: InstructionSet, use: Use) -> bool:

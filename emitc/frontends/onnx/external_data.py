@@ -37,7 +37,7 @@ class ExternalData:
         location = entries.get("location", "")
         path, missing = self._path(location)
         if missing:
-            why = f'there is no "{location}" beside the model'
+            why = f'there is no "{location}" in the folder of the model'
             hint = "copy the model together with its data files, or save it as one file"
             raise EmitcError("a file with constants of the model is missing", where, why, hint)
         if path is None:

@@ -32,7 +32,7 @@ from emitc.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 
 _OPERATORS = (HANDLE, READ, ASSIGN, ONCE)
 FOLDED = {HANDLE: "the name of a state variable: no code", ONCE: "the first values of state variables: no code"}
-"""Operators that leave no node behind, with their lines in the operator table."""
+"""Operators that become no node, with their lines in the operator table."""
 _CALLERS = ("IF", "WHILE", "CALL", "STABLEHLO", "CUSTOM:", "DELEGATE")
 """Operators, by the start of their names, that run subgraphs."""
 _UNASSIGNED = (

@@ -59,7 +59,7 @@ class Loop(ControlFlow):
 
 
 def _from_onnx(node: SourceNode) -> Parsed:
-    """The frontend has taken apart what the two operators of ONNX say, and left it in attributes."""
+    """The frontend has translated what the two operators of ONNX say to attributes."""
     slices = str(node.attribute("backward"))
     op = Loop(
         node.graphs,

@@ -2,7 +2,7 @@
 
 Shapes  encodings [1, N, 4 or more], scores [1, N, C or C + 1] (the first class of C + 1 is the background), anchors [N, 4];
         boxes [1, M, 4] as ymin, xmin, ymax, xmax, classes [1, M], scores [1, M], number [1]; M is max_detections. What is
-        behind the number found is 0.
+        after the number found is 0.
 Types   float32, or encodings, scores and anchors uint8; anchors constant. Outputs float32.
 Decoding, in double: centre = encoding / scale * anchor size + anchor centre; half a size = exp(encoding / scale) / 2 * anchor
         size; both rounded to float32, and then added and subtracted.
@@ -165,8 +165,8 @@ def _taken(op: DetectionPostprocess, boxes: Float32, scores: Float32, limit: int
     while waiting and len(taken) < limit:
         best, *rest = waiting
         taken.append(best)
-        apart = _overlaps(boxes[best], boxes[rest]) <= np.float32(op.overlap_threshold)
-        waiting = [index for index, keep in zip(rest, apart, strict=True) if keep]
+        separate = _overlaps(boxes[best], boxes[rest]) <= np.float32(op.overlap_threshold)
+        waiting = [index for index, keep in zip(rest, separate, strict=True) if keep]
     return taken
 
 

@@ -313,7 +313,7 @@ def _paired_sum(bound: BoundNode, layer: Layer) -> Layer | str:
     small = first if exchanged else second
     q31, right = (small.q31, -small.shift) if small.shift else ((1 << 31) - 1, 1)
     if not 1 <= right <= _FURTHEST or not 1 <= -last.shift <= _FURTHEST:
-        return "scales that are far apart"
+        return "scales whose ratio is too large"
     values = {param.name: param for param in layer.params}
     sign = int(values["b_sign"].value)
     half = 1 << (scale.left - 1)

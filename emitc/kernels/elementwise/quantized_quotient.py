@@ -37,7 +37,7 @@ def require_scales(bound: BoundNode) -> None:
 
 
 def _reciprocal(divisor: int) -> Multiplier:
-    """Of 1 to 255: 1 / (1 + f) in Q0.31, and the bits that it is shifted to the right besides."""
+    """Of 1 to 255: 1 / (1 + f) in Q0.31, and the bits by which it is also shifted to the right."""
     bits = divisor.bit_length() - 1
     return Multiplier(one_over_one_plus_x((divisor << _WORD - bits) - (1 << _WORD)), bits)
 

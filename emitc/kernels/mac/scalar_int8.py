@@ -1,6 +1,6 @@
 """Convolutions and matrix products on cores without instructions for pairs or vectors: two products by one multiplication.
 
-The values of two pixels lie in one word, 16 bits apart; a weight times that word is both products. The products with two weights
+The values of two pixels are the halves of one word; a weight times that word is both products. The products with two weights
 add up within 16 bits, then the kernel splits the two sums (c_runtime/scalar/emitc_scalar.h says how). Where a window or a row
 reaches outside the input, the kernels read the zero point instead, so that one bias holds its term for all pixels.
 
@@ -161,5 +161,5 @@ def _pairs_fit(filters: Int64) -> bool:
 
 def _paired_table(filters: Int64, shape: tuple[int, ...]) -> Table:
     """Weights for two at a time. shape: of them in the model."""
-    what = shape_text(shape) + (", a zero behind each filter" if filters.shape[1] % 2 else "")
+    what = shape_text(shape) + (", a zero after each filter" if filters.shape[1] % 2 else "")
     return Table("weights", "int8_t", tuple(_even(filters).reshape(-1).tolist()), what, pixels_per_load=PIXELS)

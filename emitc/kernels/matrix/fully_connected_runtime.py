@@ -3,7 +3,7 @@
 Shapes  as of FULLY_CONNECTED: x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O] or [..., O].
 Types   float32; x, w and y int8, b and sums int32; x and y int16 with int8 weights, b int64 or int32; w with one scale or one per
         output channel, requantized as with constant weights.
-Errors  weights with a zero point beside int16 inputs, or with several; depths for which sums can leave their type.
+Errors  weights with a zero point and int16 inputs, or with several; depths for which sums can leave their type.
 Source  TFLite Micro's kernel, which does not mind where its weights come from.
 """
 

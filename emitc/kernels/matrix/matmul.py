@@ -225,7 +225,7 @@ def lower(bound: BoundNode) -> Layer:
 def _by_columns(bound: BoundNode, variant: str, depth: int, headers: tuple[str, ...], sums: int = 0) -> Layer | str:
     """A layer that arranges b's columns in its scratch; or why there is none.
 
-    depth: the largest that it has code for. sums: numbers that it keeps for each column, besides one.
+    depth: the largest that it has code for. sums: numbers that it keeps for each column, in addition to one.
     """
     layer, product = lower(bound), _product(bound)
     of_bytes = {layer.spec.x, layer.spec.w, layer.spec.y} == {"int8_t"}
@@ -249,7 +249,7 @@ def _by_columns(bound: BoundNode, variant: str, depth: int, headers: tuple[str, 
 
 
 def _in_fours(table: Table) -> Table:
-    """Factors in groups of four: one for all repeated, or the last one, which is read beside those of the last columns."""
+    """Factors in groups of four: one for all repeated, or the last one, which is read together with those of the last columns."""
     missing = CHANNELS - 1 if len(table.values) == 1 else -len(table.values) % CHANNELS
     return replace(table, values=(*map(float, table.values), *(float(table.values[-1]),) * missing))
 

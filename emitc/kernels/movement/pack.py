@@ -1,4 +1,4 @@
-"""PACK and UNPACK: tensors of one shape stacked along a new axis, and taken apart again.
+"""PACK and UNPACK: tensors of one shape stacked along a new axis, and separated again.
 
 Shapes  PACK: n of x [d0, ...] to y [..., n, ...]; UNPACK the reverse.   Types  any; scale and zero point must not change.
 """

@@ -91,7 +91,7 @@ def _check(bound: BoundNode) -> None:
         raise illegal(
             bound,
             f"{bound.node.op_type} with blocks of {block_h}x{block_w}",
-            f"{n} images of {h}x{w} cannot be divided into them, with {op.before} before and {op.after} behind",
+            f"{n} images of {h}x{w} cannot be divided into them, with {op.before} before and {op.after} after",
             tensor=x,
         )
 

@@ -1,7 +1,7 @@
 """ellipsis_mask and new_axis_mask of STRIDED_SLICE: a list of positions as one for every dimension of the input.
 
 A set bit of ellipsis_mask stands for all elements of as many dimensions as the others leave; a set bit of new_axis_mask for a
-new dimension of size 1 in the output, which reads none of the input. Dimensions behind the last position are whole.
+new dimension of size 1 in the output, which reads none of the input. Dimensions after the last position are whole.
 Source: LiteRT's reference kernel, which does what numpy's `...` and `None` do. TFLite Micro does not have them.
 """
 
@@ -32,7 +32,7 @@ def written_out(
     if dots and not covered:
         raise node.unsupported(
             "STRIDED_SLICE with an ellipsis for no dimension is not supported",
-            "LiteRT takes it for one all the same, and leaves out a position behind it",
+            "LiteRT takes it for one all the same, and leaves out a position after it",
             "export the model without the ellipsis",
         )
     begins: list[int] = []

@@ -92,7 +92,7 @@ def _from_onnx(op: type[Softmax]) -> Callable[[SourceNode], Parsed]:
         if node.op_type.startswith("QLinear") and opset == 1 and axis != rank - 1:
             raise node.unsupported(
                 f"{node.op_type} does not say whose Softmax it is",
-                f"without an opset its axis {axis} is one dimension, or that and all behind it",
+                f"without an opset its axis {axis} is one dimension, or that and all after it",
                 "quantize the model again",
             )
         return Parsed(op(1.0, axis, not single))

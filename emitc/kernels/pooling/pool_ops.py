@@ -36,7 +36,7 @@ class SumOrder(Enum):
     COLUMNS = 1
     """Each column on its own, then these."""
     FOURS = 2
-    """Every fourth value apart, then these four sums crosswise, then the values left over."""
+    """Four sums, each of every fourth value; the sums of these four, crosswise; then the values left over."""
 
 
 @dataclass(frozen=True, slots=True)

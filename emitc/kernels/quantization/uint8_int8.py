@@ -18,7 +18,7 @@ from emitc.layer import Layer, Param, in_step
 
 @dataclass(frozen=True, slots=True)
 class ShiftSign(Op):
-    """Between int8 and uint8, 128 apart."""
+    """Between int8 and uint8, whose values differ by 128."""
 
 
 def _bias(bound: BoundNode) -> int:
@@ -38,7 +38,7 @@ def check(bound: BoundNode) -> None:
         raise illegal(
             bound,
             f"{bound.node.op_type} changes real values",
-            f"the scales must be equal, and the zero points {bias} apart",
+            f"the scales must be equal, and the zero points must differ by {bias}",
             tensor=y,
         )
 

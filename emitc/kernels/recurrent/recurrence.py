@@ -269,7 +269,7 @@ def constant_or_operand(
 
 
 def size_params(bound: BoundNode) -> tuple[Param, ...]:
-    """Sizes, and how far apart the values of steps, batches and directions lie."""
+    """Sizes, and the distances between the values of steps, batches and directions."""
     op, s = bound.op(Recurrent), sizes_of(bound)
     x_step, x_batch = s.batches * s.inputs, s.inputs
     y_step, y_batch, y_direction = s.directions * s.batches * s.units, s.units, s.batches * s.units

@@ -323,7 +323,7 @@ def starts(bound: BoundNode) -> tuple[Int64, Int64]:
 
 
 def _size_params(bound: BoundNode) -> tuple[Param, ...]:
-    """Two loops over the rows of x in their order, how far states are apart in each, and where y's row of the step before is."""
+    """Two loops over the rows of x in their order, the distance of states in each, and where y has the row before."""
     s = sizes_of(bound)
     major = is_time_major(bound)
     return (

@@ -10,7 +10,7 @@ TFLite  int8 and int16, own scales. acc = sum(x - x_zero), int32; y = clamp(y_ze
 ONNX    float32, int32 and int64, which wrap; int8 and int16 between DequantizeLinear and QuantizeLinear: an int32 sum times
         float32(x_scale / (y_scale * n)), half to even. ONNX Runtime sums float32 values there, in an order that depends on
         its processor: where the exact mean is a half, as it often is with equal scales and n a power of two, the results
-        may be one step apart, nowhere else.
+        may differ by one step, nowhere else.
 """
 
 import math

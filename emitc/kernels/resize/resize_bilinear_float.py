@@ -78,8 +78,8 @@ def layer(op: Resize, bound: BoundNode) -> Layer:
         low, high, weights = _neighbours(op, size, wanted)
         tables += (
             Table(f"{name}_low", "int32_t", tuple((low * step).tolist()), f"first element of the {name} before each"),
-            Table(f"{name}_high", "int32_t", tuple((high * step).tolist()), f"first element of the {name} behind it"),
-            Table(f"{name}_weight", "float", tuple(weights.tolist()), f"weight of the {name} behind it"),
+            Table(f"{name}_high", "int32_t", tuple((high * step).tolist()), f"first element of the {name} after it"),
+            Table(f"{name}_weight", "float", tuple(weights.tolist()), f"weight of the {name} after it"),
         )
     params = (
         Param("batches", "int32_t", batches),

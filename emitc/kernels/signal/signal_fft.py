@@ -1,8 +1,8 @@
 """SignalRfft, SignalIrfft and SignalFftAutoScale: Fourier transforms of real frames.
 
-SignalRfft: frames x [..., L], zeros behind them up to fft_length >= L; y [..., fft_length + 2]: complex numbers, real and
+SignalRfft: frames x [..., L], filled with zeros up to fft_length >= L; y [..., fft_length + 2]: complex numbers, real and
         imaginary parts in turn. A real transform of `fft_length` values is a complex one of half as many points, of the even
-        values as real and the odd as imaginary parts; then the two spectra are taken apart.
+        values as real and the odd as imaginary parts; then the two spectra are separated.
 SignalIrfft: the other way round. x [..., fft_length + 2], y [..., fft_length]. The spectrum is put together to that of the
         even and odd values, which is transformed back. In float32 the results are divided by fft_length; in fixed point the steps
         have done that.

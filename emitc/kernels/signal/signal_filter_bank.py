@@ -72,7 +72,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def _trimmed(bound: BoundNode) -> dict[str, list[int]]:
     """The constants by role, without weights at the ends of bands that are both 0, and without those that no band has.
 
-    As they are where none is left, or bands share so many weights that one behind the other they would be more.
+    As they are where none is left, or bands share so many weights that a table for each band would be longer.
     """
     arrays = [bound.input(i).array().tolist() for i in range(1, 6)]
     weights, unweights, first, start, widths = arrays

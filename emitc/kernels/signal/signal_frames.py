@@ -3,7 +3,7 @@
 What is kept from run to run is the frontend's second input, which the operator updates.
 Source  TFLite Micro's signal library.
 
-SignalFramer: values as overlapping frames, `frame_step` apart.
+SignalFramer: values as overlapping frames, one every `frame_step` values.
         x [..., N], N a multiple of frame_step; y [..., N / frame_step, frame_size], valid []; kept [1 + rows * values]: how many
         frames are still incomplete, then values.
         A frame holds the oldest values that are there: the first frame_size of the last C, which is frame_size rounded up to
@@ -17,11 +17,11 @@ SignalStacker: the last frames side by side, every `stacker_step` runs.
         stacker_step fall out. Otherwise valid is false and y zeros, which TFLite Micro leaves as it is in memory.
 SignalDelay: every row `delay_length` values later; what comes first are zeros.
         x [..., N], y the same; kept [rows, delay_length], nothing without a delay.
-SignalOverlapAdd: frames added up where they lie over each other, `frame_step` values apart.
+SignalOverlapAdd: overlapping frames, one every `frame_step` values, added up.
         x [..., F, N], y [..., F * frame_step]; kept [rows, N - frame_step], one value where that is none.
         int16, every sum limited to its type; float32. T of the options says so (7, 0).
 SignalWindow: every frame times a constant window, y = saturate16((x * w) >> shift); nothing is kept.
-        x of a multiple of N elements, w [N], y as x: frames of N values, one behind the other, whatever rows they are in.
+        x of a multiple of N elements, w [N], y as x: contiguous frames of N values, whatever rows they are in.
 """
 
 import math
@@ -53,7 +53,7 @@ class SignalFramer(Op):
 
 @dataclass(frozen=True, slots=True)
 class SignalStacker(Op):
-    """channels: of a frame. left: how often the first one counts besides. frames: of a result. step: how many fall out then."""
+    """channels: of a frame. left: how often the first one is repeated. frames: of a result. step: how many fall out then."""
 
     channels: int
     left: int

@@ -103,8 +103,8 @@ def _lower_append(bound: BoundNode) -> Layer:
         Param("kept_bytes", "int32_t", kept, "of the variable that stay"),
         Param("new_bytes", "int32_t", x.size_bytes, "that follow them"),
     )
-    apart = x.size_bytes >= _BLOCK_BYTES and not x.size_bytes % _WORD_BYTES and not kept % _WORD_BYTES
-    return Layer("state/append", "portable", operands, tables, params, spec=KernelSpec("_words") if apart else PLAIN)
+    by_words = x.size_bytes >= _BLOCK_BYTES and not x.size_bytes % _WORD_BYTES and not kept % _WORD_BYTES
+    return Layer("state/append", "portable", operands, tables, params, spec=KernelSpec("_words") if by_words else PLAIN)
 
 
 def _lower_append_mve(bound: BoundNode) -> Layer:

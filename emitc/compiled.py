@@ -61,7 +61,7 @@ class Compiled:
         """What a build for a target on this machine needs besides the package, of all backends in use."""
         parts = [backend.support(self.program, load_target(target)) for backend in self.used_backends()]
         names = [field.name for field in fields(BuildSupport)]
-        return BuildSupport(*(tuple(dict.fromkeys(each for part in parts for each in getattr(part, n))) for n in names))
+        return BuildSupport(*(tuple(dict.fromkeys(v for part in parts for v in getattr(part, n))) for n in names))
 
     def host_hooks(self) -> tuple[HostHook, ...]:
         """Functions of this process that a host build calls, of all backends in use."""

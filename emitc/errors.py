@@ -156,7 +156,7 @@ def writing(what: str, option: str) -> Iterator[None]:
 def with_model(error: EmitcError, model: str) -> EmitcError:
     """The same error with the model's file name in its place (frontends and kernels do not know it)."""
     if isinstance(error, Refusals):
-        return Refusals(tuple(with_model(each, model) for each in error.errors))
+        return Refusals(tuple(with_model(part, model) for part in error.errors))
     return error.at(replace(error.where, model=error.where.model or model))
 
 

@@ -187,7 +187,7 @@ class Board:
     def arena_regions(self) -> tuple[MemoryRegion, ...]:
         """The RAM that arenas can lie in, fastest first: regions that touch and cost the same are one, under the first's name."""
         regions: list[MemoryRegion] = []
-        for region in sorted((each for each in self.memory if each.kind == "ram"), key=lambda each: each.start):
+        for region in sorted((r for r in self.memory if r.kind == "ram"), key=lambda region: region.start):
             if regions and (regions[-1].end, regions[-1].cost) == (region.start, region.cost):
                 regions[-1] = replace(regions[-1], size_bytes=regions[-1].size_bytes + region.size_bytes)
             else:
@@ -244,8 +244,8 @@ def read_target(path: Path) -> Target:
         note=table.text("note", default=""),
         timing=_timing(table),
     )
-    for each in (table, compiler, cost):
-        each.close()
+    for section in (table, compiler, cost):
+        section.close()
     return target
 
 
@@ -306,24 +306,24 @@ def read_board(path: Path) -> Board:
     )
     if (board.kind == "rtl") != (board.core in _names(boards_dir() / "rtl")):
         raise table.refusal("core", f'a board of kind "rtl" names one of {", ".join(_names(boards_dir() / "rtl"))}')
-    for each in (table, pio):
-        each.close()
+    for section in (table, pio):
+        section.close()
     return board
 
 
 def _regions(table: _Table) -> tuple[MemoryRegion, ...]:
     regions = []
-    for each in table.tables("memory"):
+    for entry in table.tables("memory"):
         regions.append(
             MemoryRegion(
-                name=each.text("name"),
-                start=each.positive("start", zero=True),
-                size_bytes=each.positive("bytes"),
-                kind=each.text("kind", REGION_KINDS),
-                cost=each.cycles("cost", 1.0),
+                name=entry.text("name"),
+                start=entry.positive("start", zero=True),
+                size_bytes=entry.positive("bytes"),
+                kind=entry.text("kind", REGION_KINDS),
+                cost=entry.cycles("cost", 1.0),
             )
         )
-        each.close()
+        entry.close()
     if {region.kind for region in regions} != set(REGION_KINDS):
         raise table.refusal("memory", "a board needs at least one flash and one ram region")
     for below, above in itertools.pairwise(sorted(regions, key=lambda region: region.start)):
@@ -336,7 +336,7 @@ def _regions(table: _Table) -> tuple[MemoryRegion, ...]:
 
 def _largest_run(regions: tuple[MemoryRegion, ...], kind: str) -> int:
     largest = run = end = 0
-    for region in sorted((each for each in regions if each.kind == kind), key=lambda each: each.start):
+    for region in sorted((r for r in regions if r.kind == kind), key=lambda region: region.start):
         run = run + region.size_bytes if region.start == end else region.size_bytes
         end = region.end
         largest = max(largest, run)
@@ -352,7 +352,7 @@ def _file(folder: Path, name: str, what: str, option: str) -> Path:
     if name in known:
         return folder / f"{name}.toml"
     near = difflib.get_close_matches(name.lower().replace("-", "_"), [each.replace("-", "_") for each in known], n=1)
-    meant = [each for each in known if near and each.replace("-", "_") == near[0]]
+    meant = [target for target in known if near and target.replace("-", "_") == near[0]]
     hint = f"did you mean {meant[0]}? " if meant else ""
     raise EmitcError(
         f"there is no {what} {name!r}",

@@ -72,7 +72,7 @@ class Partition:
 
     def lowers_as(self, other: Partition) -> bool:
         """Whether another partition by the same backends is the same to `lower`: reasons and refusals may differ."""
-        costs, others = ([(a.index, a.cost) for a in each.assignments] for each in (self, other))
+        costs, others = ([(a.index, a.cost) for a in reason.assignments] for reason in (self, other))
         same = costs == others and self.notes == other.notes and self.backend_of() == other.backend_of()
         return same and self.layers == other.layers and self.graph == other.graph
 

@@ -316,8 +316,8 @@ def judged(model: RunModel, board: Board, transcript: Transcript, cases: Sequenc
     for number, (seen, (_, expected)) in enumerate(zip(transcript.cases, cases, strict=True)):
         _check_called(model, seen, number, where)
         counts = tuple(_differing(got, wanted) for got, wanted in zip(seen.outputs, expected, strict=False))
-        sizes = tuple(len(each) for each in seen.outputs)
-        if sizes != tuple(len(each) for each in expected) or counts != seen.differing:
+        sizes = tuple(len(output) for output in seen.outputs)
+        if sizes != tuple(len(array) for array in expected) or counts != seen.differing:
             raise CannotCompile(
                 "the board's report contradicts itself",
                 where,
@@ -333,7 +333,7 @@ def judged(model: RunModel, board: Board, transcript: Transcript, cases: Sequenc
     return Verdict(
         total,
         sum(difference.differing for difference in differences),
-        sum(each.tolerated for each in differences),
+        sum(case.tolerated for case in differences),
         max((each.largest for each in differences), default=0.0),
         max((tensor.rule for tensor in model.outputs), key=lambda rule: (rule.absolute, rule.relative), default=EXACT),
     )

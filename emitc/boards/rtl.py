@@ -275,8 +275,8 @@ def _built(core: Core, files: Sequence[Path], scratch: Path, tools: _Tools, rese
         include / "verilated.cpp",
         include / "verilated_threads.cpp",
     ]
-    flags = ["-std=c++17", "-DNDEBUG", "-DVERILATOR=1", *(f"-DVM_{each}=0" for each in _UNUSED)]
-    folders = [f"-I{each}" for each in (model, own, include, include / "vltstd")]
+    flags = ["-std=c++17", "-DNDEBUG", "-DVERILATOR=1", *(f"-DVM_{warning}=0" for warning in _UNUSED)]
+    folders = [f"-I{folder}" for folder in (model, own, include, include / "vltstd")]
 
     def compiled(source: Path) -> str:
         target = model / f"{source.stem}.o"
@@ -386,7 +386,7 @@ def _measured(counts: Path, image: Path, core: Core) -> tuple[Simulated, ...]:
             every = [*cuts, (numbers[0], numbers[1])]
             spent = counter.Window(tuple(each[0] for each in every[:-1]), every[-1][0])
             # The call itself stands between the markers; its cycles are the price of calling a function.
-            ran = [each[1] for each in every]
+            ran = [run[1] for run in every]
             ran[0] -= counter.CALL_INSTRUCTIONS
             listed = sorted((Function(n, c, instructions[n]) for n, c in cycles.items()), key=lambda each: -each.cycles)
             signals = tuple(zip((*core.stalls, *core.events), stalls, strict=False))

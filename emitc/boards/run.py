@@ -115,7 +115,7 @@ def _estimated(board: Board, image: Path, plain: _Boot) -> CycleEstimate | None:
 def _result(firmware: Firmware, board: Board, image: Path, boots: Sequence[_Boot]) -> RunResult:
     """The verdict and the measurements. image: of the first boot; a second boot has counted the layers."""
     model = firmware.model
-    verdicts = [judged(model, board, each.transcript, firmware.cases) for each in boots]
+    verdicts = [judged(model, board, boot_result.transcript, firmware.cases) for boot_result in boots]
     verdict = max(verdicts, key=lambda each: (each.differing, each.differing_bytes))
     plain, sizes = boots[0], image_sizes(image)
     counts = plain.counts()
@@ -140,7 +140,7 @@ def _booted(model: RunModel, board: Board, image: Path, library: Path | None, wo
     counts = workdir / "counts.txt"
     counts.unlink(missing_ok=True)
     timed = library is not None and load_target(board.target).timing is not None and image.parent.name == PLAIN
-    flash = next((each.start, each.end) for each in board.memory if each.kind == "flash")
+    flash = next((region.start, region.end) for region in board.memory if region.kind == "flash")
     extra = [] if library is None else counter.arguments(library, image, counts, flash if timed else None)
     printed = boot(board, image, extra, timeout=timeout)
     where = Where(model=model.name, option=f"--board {board.name}")

@@ -81,7 +81,7 @@ def check_cases(model: RunModel, cases: Sequence[Case]) -> None:
         )
     for number, (inputs, outputs) in enumerate(cases):
         for what, arrays, tensors in (("input", inputs, model.inputs), ("output", outputs, model.outputs)):
-            got = [len(each) for each in arrays]
+            got = [len(array) for array in arrays]
             expected = [tensor.size_bytes for tensor in tensors]
             if got != expected:
                 why = f"expected {what}s of {expected} bytes, got {got}"

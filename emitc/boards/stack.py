@@ -65,7 +65,7 @@ class CallGraph:
 
     def understood(self, name: str, above: tuple[str, ...] = ()) -> bool:
         """Whether the frames of a function, and of all below it, are known, and none of them calls itself."""
-        inner = (self.understood(each, (*above, name)) for each in self.calls.get(name, ()))
+        inner = (self.understood(callee, (*above, name)) for callee in self.calls.get(name, ()))
         return name in self.frames and name not in above and all(inner)
 
 

@@ -161,7 +161,7 @@ class _Builder:
             resolved = replace(resolved, graphs=self.subgraphs(source, kernel, given))
         parsed = kernel.parse(resolved)
         if type(parsed.op) is not kernel.op:  # a use of the operator that is an operator of its own
-            kernel = next((each for each in self.kernels.values() if each.op is type(parsed.op)), kernel)
+            kernel = next((other for other in self.kernels.values() if other.op is type(parsed.op)), kernel)
         if source.format == "tflite" and source.attributes.get("unsigned"):
             parsed = replace(parsed, op=replace(parsed.op, numerics=Numerics.UNSIGNED))
         states = tuple(self.state(source, inputs[i] if i < len(inputs) else None) for i in parsed.states)
@@ -300,7 +300,7 @@ class _Builder:
             except EmitcError as error:
                 errors = error.errors if isinstance(error, Refusals) else (at_node(error, source, self.chosen),)
                 if guessed:  # sizes that do not fit follow from the guess
-                    errors = tuple(each for each in errors if isinstance(each, CannotCompile))
+                    errors = tuple(refusal for refusal in errors if isinstance(refusal, CannotCompile))
                 for tensor in source.outputs:
                     self._assume(tensor)
             self.reports.append(NodeReport(source.index, source.op_type, source.name, errors))

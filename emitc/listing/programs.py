@@ -29,7 +29,8 @@ def _step(step: Step) -> dict[str, Any]:
     return {
         **members(step, "step=index op=op_type label backend kernel variant"),
         **{
-            side: [members(each, _OPERAND) for each in getattr(step, side)] for side in ("inputs", "outputs", "scratch")
+            side: [members(operand, _OPERAND) for operand in getattr(step, side)]
+            for side in ("inputs", "outputs", "scratch")
         },
         "staged": [members(staged, _STAGED) for staged in step.staged],
         "params": {param.name: plain(param.value) for param in step.params},

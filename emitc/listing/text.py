@@ -22,7 +22,7 @@ def _value(value: Any) -> str:
 
 
 def _is_list_of_objects(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 def _nested(value: Any) -> bool:
@@ -41,8 +41,8 @@ def lines_of(content: dict[str, Any], indent: str = "") -> Iterator[str]:
             yield from lines_of(value, indent + "  ")
         elif _nested(value):
             yield f"{indent}{shown(key)}: {len(value)}"
-            for each in value:
-                yield from _item(each, indent + "  ")
+            for item in value:
+                yield from _item(item, indent + "  ")
 
 
 def _item(each: dict[str, Any], indent: str) -> Iterator[str]:

@@ -109,7 +109,7 @@ def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequen
     rows_at = [tensor.start for tensor in (source, *made) if tensor is not None]
     working = [operand.address for step in steps for operand in step.scratch]
     copies = [staged.address for step in steps for staged in step.staged]
-    arenas = dict.fromkeys(each.variable for each in (*rows_at, *working, *copies) if each is not None)
+    arenas = dict.fromkeys(slot.variable for slot in (*rows_at, *working, *copies) if slot is not None)
     name = f"rows_op{steps[0].index}_to_op{steps[-1].index}"
     return RowSegment(name=name, source=source, calls=tuple(calls), arenas=tuple(arenas))
 

@@ -59,7 +59,7 @@ def _inlined(graph: Graph, node: Node) -> Graph:
         if made.alias_of in names and (made.source == -1 or fresh in given):
             tensors[fresh] = replace(made, alias_of=names[made.alias_of])
     # Passes before this one have numbered operators of their own without regard to those inside.
-    taken = {each.index for each in graph.nodes if each is not node}
+    taken = {other.index for other in graph.nodes if other is not node}
     numbers = iter(range(max((*taken, *(inner.index for inner in branch.nodes)), default=-1) + 1, sys.maxsize))
     inside = tuple(
         replace(

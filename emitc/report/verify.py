@@ -131,7 +131,7 @@ def _memory_lines(compiled: Compiled, proof: Proof) -> list[str]:
             f"    {use.region:<9} {number(use.planned)} bytes planned, {number(use.observed)} observed"
             for use in proof.arenas
         ),
-        *(f"  memory      {each}" for each in program.proofs),
+        *(f"  memory      {region_proof}" for region_proof in program.proofs),
         *schedule_lines(program),
         f"  model       {len(program.steps)} layers, {number(program.macs)} multiply-accumulates,"
         f" {number(program.constant_bytes)} bytes of constants",

@@ -84,7 +84,7 @@ def near(stage: Stage, source_bytes: int) -> Near:
     makers, steps = _run(segment, source_bytes)
     working = np.zeros((len(stage.nodes), len(scratch)), np.int64)
     for row, node in zip(working, stage.nodes, strict=True):
-        row[: len(node.layer.scratch)] = [each.size_bytes for each in node.layer.scratch]
+        row[: len(node.layer.scratch)] = [buffer.size_bytes for buffer in node.layer.scratch]
     working = working[makers]
     low = np.hstack([steps[..., 0], np.zeros_like(working)])
     high = np.hstack([steps[..., 1], working])

@@ -57,11 +57,15 @@ def with_copies(schedule: MemorySchedule, chosen: Sequence[Candidate]) -> Memory
     """The schedule with a buffer for each of the chosen layers, alive for its stage."""
     stages = list(schedule.stages)
     buffers = list(schedule.buffers)
-    for each in chosen:
-        stage = stages[each.position]
-        nodes = tuple(replace(node, staged=(ROLE,)) if node is each.node else node for node in stage.nodes)
-        stages[each.position] = replace(stage, nodes=nodes)
+    for candidate in chosen:
+        stage = stages[candidate.position]
+        nodes = tuple(replace(node, staged=(ROLE,)) if node is candidate.node else node for node in stage.nodes)
+        stages[candidate.position] = replace(stage, nodes=nodes)
         buffers.append(
-            Buffer(staged_name(each.node, ROLE), each.size_bytes, LiveRange(each.position, each.position + 1))
+            Buffer(
+                staged_name(candidate.node, ROLE),
+                candidate.size_bytes,
+                LiveRange(candidate.position, candidate.position + 1),
+            )
         )
     return replace(schedule, stages=tuple(stages), buffers=tuple(buffers))

@@ -17,7 +17,7 @@ FEW: tuple[tuple[str, ...], int] = (BOUNDARIES[-1:], 1)
 def effort(graph: Graph) -> int:
     """Steps that the references take for one set of inputs, about."""
     bound = list(graph.bound())
-    elements = sum(tensor.elements for each in bound for tensor in each.outputs)
+    elements = sum(tensor.elements for node in bound for tensor in node.outputs)
     return sum(kernel_of(each).work(each) for each in bound) + _PER_ELEMENT * elements + _PER_NODE * len(bound)
 
 

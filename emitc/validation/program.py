@@ -268,7 +268,7 @@ def _execute_parts(program: Program, executed: Executed, lower: Callable[[BoundN
         with watched(watch):
             run.execute(bound)
         for part, graph in zip(parts[bound.node.index], op.graphs, strict=True):
-            layers = {each.node.index: lower(each) for each in graph.bound()}
+            layers = {node.node.index: lower(node) for node in graph.bound()}
             for inputs in given[id(graph)]:
                 inner = values_of(graph, [value for value in inputs if value is not None], {})
                 ProgramRun(part, graph, layers, inner).execute()

@@ -50,7 +50,7 @@ def observed_bytes(build: Callable[[], HostModel], samples: Sequence[Sample], al
             model.write_inputs(inputs)
             model.invoke()
             touched.append(model.touched_bytes())
-    return tuple(_rounded_up(max(each), alignment) for each in zip(*touched, strict=True))
+    return tuple(_rounded_up(max(pair), alignment) for pair in zip(*touched, strict=True))
 
 
 def _rounded_up(size_bytes: int, alignment: int) -> int:
@@ -75,7 +75,7 @@ def filled_bytes(compiled: Compiled) -> tuple[int, ...]:
     for region, plan in program.arenas:
         ends = {slot.name: slot.offset_bytes + slot.size_bytes for slot in program.slots if slot.region == region}
         sure = (end for name, end in ends.items() if name not in in_libraries)
-        all_bytes, sure_bytes = (_rounded_up(max(each, default=0), alignment) for each in (ends.values(), sure))
+        all_bytes, sure_bytes = (_rounded_up(max(group, default=0), alignment) for group in (ends.values(), sure))
         pieces.append(sure_bytes if sure_bytes < all_bytes == plan.arena_bytes else plan.arena_bytes)
     return tuple(pieces)
 

@@ -285,13 +285,13 @@ class OperatorCheck:
                 continue
             results = kernel_of(bound).reference(bound, operands)
             pairs = zip(bound.outputs, results, strict=True)
-            found = [shown(self._graph, values, tensor.name, np.asarray(result)) for tensor, result in pairs]
-            if any(each is None for each in found):
+            shown_results = [shown(self._graph, values, tensor.name, np.asarray(result)) for tensor, result in pairs]
+            if any(item is None for item in shown_results):
                 continue
             group = self._groups.setdefault((bound.node.op_type, kind), Group(bound.node.op_type, kind))
             group.operators += bound.node.index not in self._counted
             self._counted.add(bound.node.index)
-            for position, (name, result) in enumerate(each for each in found if each is not None):
+            for position, (name, result) in enumerate(item for item in shown_results if item is not None):
                 if self._own and bound.outputs[position].is_state:
                     group.broken += self._wrong_state(bound, name, values[name], result)
                     continue

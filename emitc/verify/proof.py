@@ -84,7 +84,7 @@ class Proof:
     def match(self) -> bool:
         """Whether everything agrees and the arena is used as planned."""
         used = self.arenas or (ArenaUse("", self.arena_planned, self.arena_observed, self.arena_filled),)
-        clean = not self.memory_errors and all(each.filled <= each.observed <= each.planned for each in used)
+        clean = not self.memory_errors and all(region.filled <= region.observed <= region.planned for region in used)
         if self.rule == NPU_RULE:
             return self.numpy_differing == 0 and clean
         if self.groups:

@@ -117,7 +117,7 @@ class Library:
     ) -> Layer:
         """The layer of a function that returns a status. operands: positions of the inputs that it gets."""
         call = LibraryCall(function, self._ordered(function, arguments.named()), arguments.structures)
-        used = tuple(each for each in scratch if each.size_bytes)
+        used = tuple(buffer for buffer in scratch if buffer.size_bytes)
         return Layer("cmsis_nn/call", VARIANT, operands, tables, scratch=used, macs=macs, fallible=True, call=call)
 
     def called_with_buffer(

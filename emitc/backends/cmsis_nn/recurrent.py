@@ -172,5 +172,5 @@ def _nested(library: Library, role: str, c_type: str, members: Mapping[str, Expr
     known: list[str] = []
     for member in library.tree.structures[c_type]:
         inner = library.tree.structures.get(member.c_type, ())
-        known += [f"{member.name}.{each.name}" for each in inner] or [member.name]
+        known += [f"{member.name}.{tensor.name}" for tensor in inner] or [member.name]
     return Structure(role, c_type, tuple((name, members[name]) for name in known if name in members))

@@ -131,11 +131,11 @@ class Tree:
 
     def takes(self, function: str, argument: str) -> bool:
         """Whether the function exists and has an argument of that name."""
-        return any(each.name == argument for each in self.functions.get(function, ()))
+        return any(signature.name == argument for signature in self.functions.get(function, ()))
 
     def has_member(self, structure: str, member: str) -> bool:
         """Whether the structure exists and has that member."""
-        return any(each.name == member for each in self.structures.get(structure, ()))
+        return any(layout.name == member for layout in self.structures.get(structure, ()))
 
 
 def refused(what: str, path: Path, why: str, hint: str) -> EmitcError:

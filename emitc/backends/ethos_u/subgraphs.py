@@ -64,9 +64,9 @@ def _ancestors(sets: set[int], grown: dict[int, _Grown]) -> set[int]:
     ancestors: set[int] = set()
     waiting = list(sets)
     while waiting:
-        for each in grown[waiting.pop()].ancestors - ancestors:
-            ancestors.add(each)
-            waiting.append(each)
+        for ancestor in grown[waiting.pop()].ancestors - ancestors:
+            ancestors.add(ancestor)
+            waiting.append(ancestor)
     return ancestors
 
 
@@ -94,10 +94,10 @@ def _joined(
         grown[first].nodes |= grown[other].nodes
         grown[first].ancestors |= grown[other].ancestors
         del grown[other]
-        for each in (*(g.ancestors for g in grown.values()), *reached.values()):
-            if other in each:
-                each.discard(other)
-                each.add(first)
+        for closed in (*(g.ancestors for g in grown.values()), *reached.values()):
+            if other in closed:
+                closed.discard(other)
+                closed.add(first)
     grown[first].ancestors.discard(first)
     return first
 

@@ -147,7 +147,7 @@ def _decoded(node: SourceNode, position: int) -> bytes:
     tensor, pair = node.outputs[position], node.inputs[2 * position : 2 * position + 2]
     if any(each is None or each.data is None or each.dtype != "uint8" for each in pair):
         raise node.refusal("TFLM_DECODE reads something else than constants of bytes", tensor.name, _AGAIN, tensor)
-    encoded, description = (np.frombuffer(each.data, np.uint8) for each in pair if each and each.data is not None)
+    encoded, description = (np.frombuffer(value.data, np.uint8) for value in pair if value and value.data is not None)
     if len(description) < _HEAD:
         what = "TFLM_DECODE has a description that is too short"
         raise node.refusal(what, f"{len(description)} bytes", _AGAIN, tensor)

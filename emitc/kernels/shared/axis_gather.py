@@ -110,7 +110,7 @@ def pick_layer(bound: BoundNode, shape: Shape, positions: Sequence[Int64], fill:
     run_bytes = run * x.dtype.bytes
     steps = strides(tuple(size for size, _ in axes), run_bytes)
     walked = [np.arange(size) if chosen is None else chosen for size, chosen in axes]
-    counts = tuple(each.size for each in walked)
+    counts = tuple(loop.size for loop in walked)
     offsets = tuple(
         int(v) * step if v != OUTSIDE else _OUTSIDE_BYTES
         for each, step in zip(walked, steps, strict=True)

@@ -104,9 +104,9 @@ class _PanelDrawing:
         elements += self._bands()
         elements += self._address_axis()
         elements += [self._bar(number, bar) for number, bar in self._bars]
-        for each in self._shared:
-            x, width = self._x(each.first), (each.end - each.first) * self._step_width
-            elements.append(_rect("shares", x, self._y(each.high), width, (each.high - each.low) * self._scale))
+        for shared in self._shared:
+            x, width = self._x(shared.first), (shared.end - shared.first) * self._step_width
+            elements.append(_rect("shares", x, self._y(shared.high), width, (shared.high - shared.low) * self._scale))
         elements += [self._label(number, bar) for number, bar in self._bars if self._inside(number, bar)[0]]
         if self._peak >= 0:
             elements.append(_rect("frame", self._x(self._peak), self._ceiling, self._step_width, self._height))

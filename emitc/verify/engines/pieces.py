@@ -294,7 +294,7 @@ class PiecesEngine:
             options = left.pop().builtinOptions
             more = {getattr(options, name) for name in _CALLS if hasattr(options, name)} - indices
             indices |= more
-            left += [each for index in more for each in self._model.subgraphs[index].operators or ()]
+            left += [operator for index in more for operator in self._model.subgraphs[index].operators or ()]
         return {index: place + 1 for place, index in enumerate(sorted(indices))}
 
 

@@ -46,7 +46,7 @@ def _by_label(label: str, values: Mapping[TensorKey, Array]) -> Array | None:
 def stated_name(label: str, names: Collection[str]) -> bool:
     """Whether a tensor's label speaks of one of the model's names."""
     shorter = (label.removesuffix(suffix) for suffix in _SUFFIXES if label.endswith(suffix))
-    return label in names or any(stated_name(each, names) for each in shorter)
+    return label in names or any(stated_name(name, names) for name in shorter)
 
 
 def _as_stored(tensor: Tensor, value: Array) -> Array | None:

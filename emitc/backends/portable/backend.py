@@ -13,7 +13,7 @@ from emitc.errors import EmitcError, Reason, RefusalKind, Where
 from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
 from emitc.kernels.contract import KernelDef, Variant
-from emitc.kernels.shared.lookup_and_binary import lookup_row
+from emitc.kernels.shared.byte_lookup import lookup_row
 from emitc.layer import Layer
 from emitc.target import MVE, Target
 

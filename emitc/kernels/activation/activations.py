@@ -45,7 +45,7 @@ from emitc.kernels.contract import (
 )
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.shared import int16x8, pointwise
-from emitc.kernels.shared.lookup_and_binary import byte_table, require_activation, require_factor
+from emitc.kernels.shared.byte_lookup import byte_table, require_activation, require_factor
 from emitc.layer import Layer
 from emitc.numerics import gemmlowp
 from emitc.numerics.float_functions import FUNCTIONS, RealFunction

@@ -18,8 +18,8 @@ import numpy as np
 
 from emitc.ir import BoundNode, DType
 from emitc.kernels.contract import out_of_proportion, require_quantization
+from emitc.kernels.shared.byte_lookup import byte_table, require_factor
 from emitc.kernels.shared.int16x8 import require_symmetric
-from emitc.kernels.shared.lookup_and_binary import byte_table, require_factor
 from emitc.kernels.shared.pointwise import pointwise_layer
 from emitc.layer import Formula, Layer, Param
 from emitc.numerics.float_functions import FUNCTIONS

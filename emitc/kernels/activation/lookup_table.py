@@ -11,7 +11,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, require_dtypes
-from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, byte_table
+from emitc.kernels.shared.byte_lookup import TABLE_ENTRIES, byte_table
 from emitc.layer import Layer
 from emitc.numerics.requantize import Int64
 

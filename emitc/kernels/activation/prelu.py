@@ -18,7 +18,7 @@ from emitc.kernels.contract import KernelDef, Variant, require_dtypes, require_q
 from emitc.kernels.costs import UNKNOWN_VECTORS
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.broadcast import broadcast_layer, require_broadcast, walk_params
-from emitc.kernels.shared.lookup_and_binary import byte_table, require_factor
+from emitc.kernels.shared.byte_lookup import byte_table, require_factor
 from emitc.kernels.shared.pointwise import (
     dequantized,
     in_place,

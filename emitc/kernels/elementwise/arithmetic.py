@@ -41,9 +41,9 @@ from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.int16_dsp_mve import DSP_HEADER as SHORTS_HEADER
 from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
 from emitc.kernels.mac.problem import LARGEST_SHIFT
-from emitc.kernels.shared.broadcast import same_types
+from emitc.kernels.shared.broadcast import check_binary, output_shapes, same_types
+from emitc.kernels.shared.byte_lookup import by_vectors, require_activation, values_of
 from emitc.kernels.shared.float_activation import bounded
-from emitc.kernels.shared.lookup_and_binary import binary_shape, by_vectors, check_binary, require_activation, values_of
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.kernels.shared.windows import ACTIVATIONS
 from emitc.layer import Formula, Layer, Param
@@ -343,7 +343,7 @@ def _kernel(op: type[Arithmetic], name: str, summary: str) -> KernelDef:
     cost, cost_with_vectors = _COSTS.get(op, (UNKNOWN, UNKNOWN))
     return KernelDef(
         op, summary, onnx_arithmetic.PLAIN_TYPES, (name.upper(),), partial(_from_tflite, op), check, reference, lower,
-        output_shapes=binary_shape,
+        output_shapes=output_shapes,
         onnx=(name,), from_onnx=partial(_from_onnx, op), elementwise=True,
         tflite_dtypes=(DType.INT8, *(() if op is Div else (DType.UINT8, DType.INT16)), *plain),
         variants=_VARIANTS.get(op, ()), cost=cost, cost_with_vectors=cost_with_vectors, note=_note,

@@ -14,7 +14,6 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef, require_same_quantization
 from emitc.kernels.elementwise.quantized_operands import table_layer
 from emitc.kernels.shared import broadcast
-from emitc.kernels.shared.lookup_and_binary import binary_layer, check_binary
 from emitc.kernels.shared.pointwise import (
     FLOATS,
     SIGNED,
@@ -45,7 +44,7 @@ def check(bound: BoundNode) -> None:
         broadcast.require_broadcast(bound)
         require_one_meaning(bound, *(bound.input(i) for i in range(len(bound.inputs))), bound.output)
         return
-    check_binary(bound)
+    broadcast.check_binary(bound)
     require_same_quantization(bound, bound.input(0), bound.output)
     require_same_quantization(bound, bound.input(1), bound.output)
 
@@ -88,7 +87,7 @@ def lower(bound: BoundNode) -> Layer:
         nan_wins = bound.output.dtype in FLOATS and bound.node.op.numerics is not Numerics.PLAIN
         return broadcast.fold_layer(bound, _FORMULAS[isinstance(bound.node.op, Minimum), nan_wins])
     flip = Param("flip", "int32_t", -isinstance(bound.node.op, Minimum), "0: maximum, -1: minimum")
-    return table_layer(bound, _function(bound)) or binary_layer(bound, "elementwise/extremum", (flip,))
+    return table_layer(bound, _function(bound)) or broadcast.binary_layer(bound, "elementwise/extremum", (flip,))
 
 
 def _kernel(op: type[Op], name: str, summary: str, onnx: str) -> KernelDef:

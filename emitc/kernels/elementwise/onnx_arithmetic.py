@@ -36,8 +36,8 @@ from emitc.kernels.elementwise.quantized_operands import (
     zero_points,
 )
 from emitc.kernels.shared.broadcast import broadcast_layer, flat_layer, require_broadcast, same_types
+from emitc.kernels.shared.byte_lookup import binary_table, single_source
 from emitc.kernels.shared.float_activation import ACTIVATION_BOUNDS, bound_params
-from emitc.kernels.shared.lookup_and_binary import binary_table, single_source
 from emitc.kernels.shared.pointwise import FLOATS, SIGNED, UNSIGNED, dequantized, quantized, require_types, typed
 from emitc.layer import Formula, Layer, Param
 from emitc.numerics.exhaustive_fit import (

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emitc.ir import BoundNode, DType
-from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, binary_layer, binary_table, single_source
+from emitc.kernels.shared.broadcast import binary_layer
+from emitc.kernels.shared.byte_lookup import TABLE_ENTRIES, binary_table, single_source
 from emitc.layer import Layer, Param
 from emitc.numerics.exhaustive_fit import EvenSum, WeightedSum
 from emitc.numerics.requantize import BYTES, Clamp, Int64, Multiplier, multiplier_of, requantize

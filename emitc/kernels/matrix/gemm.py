@@ -13,7 +13,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_rank
 from emitc.kernels.matrix.matmul import operand_tables
-from emitc.kernels.shared.broadcast_loops import common_shape
+from emitc.kernels.shared.broadcast import common_shape
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import Layer, Param, Table
 from emitc.source import SourceNode

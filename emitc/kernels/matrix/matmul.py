@@ -34,7 +34,7 @@ from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.mve_int8 import CHANNELS
 from emitc.kernels.mac.mve_int8 import HEADERS as MVE_HEADERS
 from emitc.kernels.mac.requantization import float_factors, output_limits
-from emitc.kernels.shared.broadcast_loops import BroadcastLoop, common_shape, loop_params, loops_of
+from emitc.kernels.shared.broadcast import BroadcastLoop, common_shape, loop_params, loops_of
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table
 from emitc.numerics.requantize import Clamp, Int64, requantize_float

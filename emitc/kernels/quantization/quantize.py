@@ -23,8 +23,8 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Tensor
 from emitc.kernels.contract import KernelDef, Variant, illegal, require_dtypes, require_quantization
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.mac.requantization import SMALLEST_NORMAL
+from emitc.kernels.shared.byte_lookup import TABLE_ENTRIES, by_vectors, byte_table, require_factor
 from emitc.kernels.shared.int16x8 import throughout
-from emitc.kernels.shared.lookup_and_binary import TABLE_ENTRIES, by_vectors, byte_table, require_factor
 from emitc.kernels.shared.pointwise import in_place, parser_of
 from emitc.layer import Layer, Param, Table, in_step
 from emitc.numerics.requantize import BYTES, Int64, multiplier_of, requantize

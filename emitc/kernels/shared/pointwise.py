@@ -14,7 +14,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Tensor
 from emitc.kernels.contract import Parsed, require_quantization, unsupported
-from emitc.kernels.shared.lookup_and_binary import by_vectors, byte_table, real_table
+from emitc.kernels.shared.byte_lookup import by_vectors, byte_table, real_table
 from emitc.layer import ByRows, Formula, KernelSpec, Layer, Overlap, Param, in_step
 from emitc.numerics import tanh_logistic
 from emitc.numerics.float_functions import RealFunction

@@ -1,4 +1,4 @@
-"""Operators that work element by element: fused activations, tables over one byte, operands in C."""
+"""Operators that work element by element: fused activations, and tables over one byte."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -6,30 +6,14 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Tensor
-from emitc.kernels.contract import Variant, illegal, out_of_proportion, require_dtypes, require_quantization
+from emitc.kernels.contract import Variant, illegal, out_of_proportion
 from emitc.kernels.costs import UNKNOWN_VECTORS
-from emitc.kernels.shared.broadcast_loops import output_shapes, require_broadcast, walk_params
-from emitc.kernels.shared.int16x8 import require_symmetric, throughout
 from emitc.layer import ByRows, Layer, Param, Table, in_step
 from emitc.numerics.requantize import Float32, Int64, multiplier_of
 
 TABLE_ENTRIES = 256
 _INT32 = 2**31
 _SIGNED_ORDER = "0 to 127, then -128 to -1"
-
-
-def check_binary(bound: BoundNode) -> None:
-    """Refuses other types than int8 and int16, tensors without scale, and shapes that do not fit each other."""
-    others = (DType.INT32, DType.INT64, DType.UINT8, DType.FLOAT32)
-    require_dtypes(bound, [(DType.INT8,) * 3, (DType.INT16,) * 3], [(dtype,) * 3 for dtype in others])
-    a, b = bound.input(0), bound.input(1)
-    require_quantization(bound, a, b, bound.output)
-    require_symmetric(bound)
-    hint = "expand one input first, for example with BROADCAST_TO"
-    require_broadcast(bound, separator=" and ", hint=hint, tensor=a)
-
-
-binary_shape = output_shapes
 
 
 def values_of(bound: BoundNode, inputs: Sequence[Array | None], position: int) -> Int64:
@@ -128,26 +112,3 @@ def lookup_row(lower: Callable[[BoundNode], Layer]) -> Variant:
     of this name.
     """
     return Variant("mve", "mve", lambda bound: by_vectors(lower(bound)), UNKNOWN_VECTORS, ())
-
-
-def binary_layer(bound: BoundNode, template: str, params: tuple[Param, ...]) -> Layer:
-    """`template` where both operands have every element of the output, `template`_broadcast where one is repeated.
-
-    Constant operands become the tables a and b. The output may lie over an operand that is not repeated: it is read just
-    before the same element is written.
-    """
-    a, b, y = bound.input(0), bound.input(1), bound.output
-    spec = throughout(y.dtype)
-    tables = tuple(
-        Table(role, spec.x, tuple(tensor.array().reshape(-1).tolist()), f"constant input {i}")
-        for i, (role, tensor) in enumerate((("a", a), ("b", b)))
-        if tensor.is_constant
-    )
-    operands = tuple(i for i, tensor in enumerate((a, b)) if not tensor.is_constant)
-    overlaps = tuple(in_step(bound, i) for i in operands if bound.input(i).elements == y.elements)
-    if a.elements == b.elements == y.elements:
-        params = (*params, Param("count", "int32_t", y.elements))
-        by_rows = None if tables else ByRows(counted="count")
-        return Layer(template, "portable", operands, tables, params, overlaps=overlaps, spec=spec, by_rows=by_rows)
-    walk = walk_params([a.shape, b.shape], y.shape, "0: one value for the row")
-    return Layer(f"{template}_broadcast", "portable", operands, tables, (*params, *walk), overlaps=overlaps, spec=spec)

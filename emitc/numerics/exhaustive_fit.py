@@ -16,7 +16,12 @@ import numpy as np
 
 from emitc.numerics.requantize import BYTES, Clamp, Int64
 
-_SEARCH = 3
+_SEARCH = range(-3, 4)
+_STEPS = sorted(((i, j) for i in _SEARCH for j in _SEARCH), key=lambda s: (abs(s[0]) + abs(s[1]), s))
+"""By how much a sum's two weights differ from the rounded factors, the nearest first."""
+_MOVED = 128 * 3 * 2
+"""By how much a step changes the sum of a pair's products at most."""
+_UNBOUNDED = 1 << 40
 _PRECISIONS = 4
 _EVEN_BITS = 8
 """Ties are looked for in multiples of 2**-8: ratios of scales with a finer denominator have next to none."""
@@ -37,6 +42,12 @@ class WeightedSum:
     right: int
 
 
+def _strictest(bounds: Int64) -> tuple[Int64, Int64, Int64]:
+    """a, b and bound of the pairs whose bound can be the largest after a step of the weights."""
+    kept = np.flatnonzero(bounds >= bounds.max() - 2 * _MOVED)
+    return BYTES[kept >> 8], BYTES[kept & 255], bounds.reshape(-1)[kept]
+
+
 def weighted_sum(
     results: Int64, a_factor: float, b_factor: float, zero: float, clamp: Clamp, widest: int = _INT32
 ) -> WeightedSum | None:
@@ -44,27 +55,27 @@ def weighted_sum(
 
     results: [256, 256], the clamped result of a = -128..127 and b = -128..127, near a * a_factor + b * b_factor + zero.
     For given weights the pairs bound the bias from both sides, so that the search over weights next to the factors is
-    exact; results at the ends of the clamp bound it from one side only.
+    exact; results at the ends of the clamp bound it from one side only. A step of the weights moves a bound by _MOVED at
+    most, so that only pairs near the strictest bound of the rounded factors are looked at again.
     """
-    a, b = BYTES[:, None], BYTES[None, :]
-    lowest, highest = results <= clamp.low, results >= clamp.high
     reach = abs(zero) + 128.0 * (abs(a_factor) + abs(b_factor)) + 1.0
     if not reach < 1 << 22:
         return None
     top = min(31 - int(reach).bit_length(), 24)
-    steps = sorted(
-        ((i, j) for i in range(-_SEARCH, _SEARCH + 1) for j in range(-_SEARCH, _SEARCH + 1)),
-        key=lambda s: (abs(s[0]) + abs(s[1]), s),
-    )
+    lowest, highest = results <= clamp.low, results >= clamp.high
     for right in range(top, max(top - _PRECISIONS, 0), -1):
         one = 1 << right
-        for step_a, step_b in steps:
-            weight_a, weight_b = round(a_factor * one) + step_a, round(b_factor * one) + step_b
+        nearest = round(a_factor * one), round(b_factor * one)
+        products = BYTES[:, None] * nearest[0] + BYTES[None, :] * nearest[1]
+        rest = results * one - products
+        least_at = _strictest(np.where(lowest, -_UNBOUNDED, rest))
+        most_at = _strictest(np.where(highest, -_UNBOUNDED, 1 - one - rest))
+        for step_a, step_b in _STEPS:
+            weight_a, weight_b = nearest[0] + step_a, nearest[1] + step_b
             if max(abs(weight_a), abs(weight_b)) >= widest:
                 continue
-            products = a * weight_a + b * weight_b
-            least = int(np.where(lowest, -(1 << 40), results * one - products).max())
-            most = int(np.where(highest, 1 << 40, (results + 1) * one - 1 - products).min())
+            least = int((least_at[2] - step_a * least_at[0] - step_b * least_at[1]).max())
+            most = -int((most_at[2] + step_a * most_at[0] + step_b * most_at[1]).max())
             if least <= most:
                 bias = min(max(round(zero * one) + one // 2, least), most)
                 # Bounds every partial sum for all int8 values.

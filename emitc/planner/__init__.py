@@ -50,6 +50,7 @@ def plan(
     alignment: int = DEFAULT_ALIGNMENT,
     effort: float = 1.0,
     target_bytes: int = 0,
+    useful_bytes: int | None = None,
 ) -> Plan:
     """Offsets for all `buffers` in an arena that is proven minimal, or as small as a bounded search made it.
 
@@ -57,21 +58,26 @@ def plan(
     arena's base then needs the largest alignment asked for, `Plan.alignment`. The lower bound is the most bytes held at a
     step, or the arena's size where a search of all packings has shown that none is lower. `effort` is the share of its usual
     work that the search may do. With 0, the result is the best of first fit in a few orders. That result is also taken where it
-    needs at most `target_bytes` bytes.
+    needs at most `target_bytes` bytes, or where it is proven that none needs at most `useful_bytes` bytes.
 
     Errors  ValueError for input that contradicts itself (see `problem_of`); PlanError when the independent check
     refuses the result, a bug of the planner.
     """
-    return _plan(tuple(buffers), tuple(distances), alignment, effort, target_bytes)
+    return _plan(tuple(buffers), tuple(distances), alignment, effort, target_bytes, useful_bytes)
 
 
 @lru_cache(maxsize=_PLANS)
 def _plan(
-    buffers: tuple[Buffer, ...], distances: tuple[Distance, ...], alignment: int, effort: float, target_bytes: int
+    buffers: tuple[Buffer, ...],
+    distances: tuple[Distance, ...],
+    alignment: int,
+    effort: float,
+    target_bytes: int,
+    useful_bytes: int | None,
 ) -> Plan:
     problem = problem_of(buffers, distances, alignment)
     bound = lower_bound(problem)
-    offsets, lowest = lowest_packing(problem, bound.size_bytes, bound.bytes_at, effort, target_bytes)
+    offsets, lowest = lowest_packing(problem, bound.size_bytes, bound.bytes_at, effort, target_bytes, useful_bytes)
     return plan_at(buffers, distances, problem, bound, offsets, lowest=lowest)
 
 

@@ -43,6 +43,14 @@ class _Open(Enum):
     UNKNOWN = 1
 
 
+def exceeds(problem: Problem, limit: int, bound: int, effort: float) -> bool:
+    """Whether it is proven that every packing ends above `limit`. bound, effort: as in `lowest_or_best`."""
+    if sum(len(near) for near in problem.neighbours) > 2 * _LARGEST:
+        return bound > limit
+    core, _ = _core(problem, limit)
+    return bound > limit or _Search(problem, limit, core, int(_WORK * effort)).answer() is _Open.NONE
+
+
 def lowest_or_best(problem: Problem, offsets: list[int], bound: int, effort: float = 1.0) -> tuple[list[int], bool]:
     """(offsets that end as low as `offsets` or lower, whether no packing ends lower); `bound` is what none goes below.
 

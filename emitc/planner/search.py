@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from emitc.planner.branch_and_bound import lowest_or_best
+from emitc.planner.branch_and_bound import exceeds, lowest_or_best
 from emitc.planner.buffers import round_up
 from emitc.planner.greedy import first_fit, first_fit_again, height
 from emitc.planner.problem import Problem, steps_within
@@ -37,13 +37,18 @@ _SEED = 0
 
 
 def lowest_packing(
-    problem: Problem, bound: int, bytes_at: Mapping[int, int], effort: float = 1.0, target_bytes: int = 0
+    problem: Problem,
+    bound: int,
+    bytes_at: Mapping[int, int],
+    effort: float = 1.0,
+    target_bytes: int = 0,
+    useful_bytes: int | None = None,
 ) -> tuple[list[int], bool]:
     """(offsets in bytes by buffer index, whether it is proven that no packing is lower).
 
     `bound` bytes are what none goes below, so the search stops there; `bytes_at`: what it is at each step. `effort`: share of the
     usual work. With 0 the search ends once first fit has run in every starting order. It also ends then where the result needs at
-    most `target_bytes` bytes.
+    most `target_bytes` bytes, and where no packing needs at most `useful_bytes` bytes.
     """
     packings: list[tuple[list[int], list[int]]] = []
     for order in _starting_orders(problem, bytes_at):
@@ -56,7 +61,10 @@ def lowest_packing(
             return offsets, True
         packings.append((order, offsets))
     packings.sort(key=lambda packing: height(problem, packing[1]))
-    if not effort or height(problem, packings[0][1]) <= target_bytes:
+    least = height(problem, packings[0][1])
+    if not effort or least <= target_bytes:
+        return packings[0][1], False
+    if useful_bytes is not None and least > useful_bytes and exceeds(problem, useful_bytes, bound, effort):
         return packings[0][1], False
     best, proven = lowest_or_best(problem, _lower(problem, packings[0][1], bound), bound, effort)
     if proven:

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.schedule.stages import OUTSIDE, Segment, Stage, lines_name, readers_of, scratch_of, turns
+from emitc.schedule.stages import OUTSIDE, Segment, Stage, first_rows_read, lines_name, scratch_of, turns
 
 SOURCE, TARGET = "source", "target"
 """In place of buffers' names: the tensors that the segment reads and writes."""
@@ -30,10 +30,10 @@ def _run(segment: Segment, source_bytes: int) -> tuple[NDArray[np.int64], NDArra
     count = len(layers)
     row_bytes = source_bytes // segment.source_rows if segment.source else 0
     made, first = [0] * count, [0] * count
-    readers = readers_of(layers)
+    readers = first_rows_read(layers)
 
     def needed(place: int) -> int:
-        return min(min((r.first(made[j]) for j, r in readers[place]), default=made[place]), made[place])
+        return min([made[place], *[first[made[j]] for j, first in readers[place]]])
 
     def spanned(place: int) -> tuple[int, int]:
         size = layers[place].row_bytes
@@ -57,7 +57,7 @@ def _run(segment: Segment, source_bytes: int) -> tuple[NDArray[np.int64], NDArra
         steps.append(step)
         made[i] += 1
         if segment.source and any(r.source == OUTSIDE for r in layers[i].reads):
-            left = [r.first(made[j]) for j, r in readers[OUTSIDE] if made[j] < layers[j].rows]
+            left = [rows[made[j]] for j, rows in readers[OUTSIDE] if made[j] < layers[j].rows]
             now[0] = (min(left, default=segment.source_rows) * row_bytes, source_bytes)
         for p in {place, *(r.source for r in layers[i].reads)} - {OUTSIDE, count - 1}:
             if capacities[p]:

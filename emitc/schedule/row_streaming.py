@@ -19,7 +19,7 @@ from functools import lru_cache
 from emitc.ir import Graph, Shape, Tensor
 from emitc.kernels.shared.windows import WINDOW_PARAMS
 from emitc.layer import ElementwiseOrder
-from emitc.schedule.stages import OUTSIDE, LoweredNode, RowLayer, RowRead, Segment, in_arena, readers_of, turns
+from emitc.schedule.stages import OUTSIDE, LoweredNode, RowLayer, RowRead, Segment, first_rows_read, in_arena, turns
 
 MAX_LAYERS = 24
 """Layers of one segment. Longer ones hardly save more, and are long to follow in a debugger."""
@@ -50,9 +50,9 @@ def simulated(
         return None
     count = len(layers)
     made, capacities = [0] * count, [0] * count
-    readers, last = readers_of(layers), layers[-1]
+    readers, last = first_rows_read(layers), layers[-1]
     outer = readers[OUTSIDE]
-    total = max((read.rows for _, read in outer), default=0)
+    total = max((read.rows for layer in layers for read in layer.reads if read.source == OUTSIDE), default=0)
     distance = -total * in_row_bytes
     expected = -1
     for i in order:
@@ -61,12 +61,12 @@ def simulated(
         place = in_place_of[i]
         expected = place if place != i else -1
         if place == count - 1:
-            later = min((read.first(made[j]) for j, read in outer if made[j] < layers[j].rows), default=total)
+            later = min([first[made[j]] for j, first in outer if made[j] < layers[j].rows], default=total)
             if later < total:
                 distance = max(distance, (made[place] + 1) * last.row_bytes - later * in_row_bytes)
         else:
             # A reader that skips rows may need none of those that are made: the new one takes up room all the same.
-            needed = min((read.first(made[j]) for j, read in readers[place]), default=made[place])
+            needed = min([first[made[j]] for j, first in readers[place]], default=made[place])
             needed = min(needed, made[place])
             capacities[place] = max(capacities[place], made[place] + 1 - needed)
         made[i] += 1

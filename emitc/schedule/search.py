@@ -134,11 +134,20 @@ class _ScheduleSearch:
         """Which buffers may share memory."""
         return () if "overlap" in self.without else distances(self.graph, stages, buffers, self.hosts)
 
-    def planned(self, stages: tuple[Stage, ...], *, effort: float = _EFFORT) -> MemorySchedule:
-        """The schedule with its plan. effort: 0 for no search where first fit misses the bound."""
+    def planned(
+        self, stages: tuple[Stage, ...], *, effort: float = _EFFORT, useful_bytes: int | None = None
+    ) -> MemorySchedule:
+        """The schedule with its plan. effort: 0 for no search where first fit misses the bound. useful_bytes: as in `plan`."""
         buffers, inside = self.buffers(stages)
         pairs = self.pairs(stages, buffers)
-        result = plan(buffers, pairs, alignment=self.alignment, effort=effort, target_bytes=self.target_bytes)
+        result = plan(
+            buffers,
+            pairs,
+            alignment=self.alignment,
+            effort=effort,
+            target_bytes=self.target_bytes,
+            useful_bytes=useful_bytes,
+        )
         gone = {copy.node for copy in self.elided}
         vanished = tuple(node for node in self.every if node.bound.node.index in gone)
         return MemorySchedule(stages, result, inside, buffers, pairs, vanished, self.hosts)
@@ -269,12 +278,12 @@ class _ScheduleSearch:
                 break
         return best
 
-    def distinct(self, paths: Iterable[Path | None], seen: set[tuple[Segment, ...]]) -> Iterator[MemorySchedule]:
-        """The schedules with the segments of paths: those of the first _TRIES paths that have other segments than those seen."""
+    def distinct(self, paths: Iterable[Path | None], seen: set[tuple[Segment, ...]]) -> Iterator[tuple[Stage, ...]]:
+        """The stages with the segments of paths: those of the first _TRIES paths that have other segments than those seen."""
         new = (path[1] for path in paths if path is not None and path[1] not in seen)
         for segments in islice(new, _TRIES):
             seen.add(segments)
-            yield self.planned(with_segments(self.nodes, segments), effort=_LITTLE_EFFORT)
+            yield with_segments(self.nodes, segments)
 
     def streamed(self, budget: int) -> MemorySchedule:
         """The smallest number of segments that meets the budget; the smallest arena found where none does."""
@@ -285,7 +294,9 @@ class _ScheduleSearch:
         below, above = [n for n in reversed(limits) if n <= budget], [n for n in limits if n > budget]
         best: MemorySchedule | None = None
         for tried in (below, above):
-            for found in self.distinct((best_path(choices, count, n, number_of_segments) for n in tried), seen):
+            for stages in self.distinct((best_path(choices, count, n, number_of_segments) for n in tried), seen):
+                less = None if best is None else best.plan.arena_bytes - 1
+                found = self.planned(stages, effort=_LITTLE_EFFORT, useful_bytes=less)
                 if best is None or found.plan.arena_bytes < best.plan.arena_bytes:
                     best = found
                 if best.plan.arena_bytes <= budget:
@@ -305,7 +316,8 @@ class _ScheduleSearch:
         limits = (limit for limit in possible_limits(choices, len(self.nodes)) if limit <= target_bytes)
         paths = (best_path(choices, len(self.nodes), limit, overhead_of_segments) for limit in limits)
         rows = self.distinct((path for path in paths if path is not None and path[0][0] <= allowed), set())
-        return next((found for found in rows if found.plan.arena_bytes <= target_bytes), whole)
+        found = (self.planned(stages, effort=_LITTLE_EFFORT, useful_bytes=target_bytes) for stages in rows)
+        return next((planned for planned in found if planned.plan.arena_bytes <= target_bytes), whole)
 
 
 def best_schedule(

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from emitc.ir import BoundNode, Graph, Tensor
 from emitc.layer import Layer
@@ -77,26 +77,59 @@ def readers_of(layers: Sequence[RowLayer]) -> Mapping[int, list[tuple[int, RowRe
 
 
 @lru_cache(maxsize=_CACHED)
+def _first_rows(read: RowRead, rows: int) -> tuple[int, ...]:
+    return tuple(read.first(row) for row in range(rows + 1))
+
+
+@lru_cache(maxsize=_CACHED)
+def _end_rows(read: RowRead, rows: int) -> tuple[int, ...]:
+    return tuple(read.end(row) for row in range(rows + 1))
+
+
+def first_rows_read(layers: Sequence[RowLayer]) -> Mapping[int, list[tuple[int, tuple[int, ...]]]]:
+    """As `readers_of`, with `RowRead.first` of every row and of the row after the last one in place of the read."""
+    found: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
+    for source, readers in readers_of(layers).items():
+        found[source] = [(position, _first_rows(read, layers[position].rows)) for position, read in readers]
+    return found
+
+
+@lru_cache(maxsize=_CACHED)
 def turns(layers: tuple[RowLayer, ...], on_demand: frozenset[int]) -> tuple[int, ...] | None:
     """The layers' positions in the order in which they make their rows: in turn the last one that has the rows that it needs.
 
     on_demand: as `Segment` has them. None where no layer has the rows that it needs though the output is not complete.
     """
-    made, readers = [0] * len(layers), readers_of(layers)
-    order: list[int] = []
-    while made[-1] < layers[-1].rows:
-        for i in range(len(layers) - 1, -1, -1):
-            if (
-                made[i] < layers[i].rows
-                and all(read.source == OUTSIDE or made[read.source] >= read.end(made[i]) for read in layers[i].reads)
-                and (i not in on_demand or any(made[i] < read.end(made[j]) for j, read in readers[i]))
-            ):
+    made, rows, readers = [0] * len(layers), [layer.rows for layer in layers], readers_of(layers)
+    inside = [
+        [(read.source, _end_rows(read, layer.rows)) for read in layer.reads if read.source != OUTSIDE]
+        for layer in layers
+    ]
+    asked = {i: [(j, _end_rows(read, rows[j])) for j, read in readers[i]] for i in on_demand}
+    # A new row makes only its readers ready, of the layers that come later and were not ready before.
+    later = [sorted((j for j, _ in readers[i] if j > i), reverse=True) for i in range(len(layers))]
+
+    def ready(i: int) -> bool:
+        row = made[i]
+        if row == rows[i]:
+            return False
+        for source, ends in inside[i]:
+            if made[source] < ends[row]:
+                return False
+        return i not in asked or any(row < ends[made[j]] for j, ends in asked[i])
+
+    found: list[int] = []
+    position = len(layers) - 1
+    while made[-1] < rows[-1]:
+        for i in chain(later[position], range(position, -1, -1)):
+            if ready(i):
                 break
         else:
             return None
         made[i] += 1
-        order.append(i)
-    return tuple(order)
+        found.append(i)
+        position = i
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,30 +53,33 @@ EMITC_ALWAYS_INLINE int32_t emitc_scalar_high(int32_t a, int32_t b)
 #endif
 }
 
-/* The nearest of -128..127. */
-EMITC_ALWAYS_INLINE int8_t emitc_nearest_s8(int32_t x)
+/* The nearest of -128..127, which a store narrows: as an int8_t it would be extended again first. */
+EMITC_ALWAYS_INLINE int32_t emitc_nearest_s8(int32_t x)
 {
 #if defined(__ARM_ARCH_7M__) && EMITC_ASM
     int32_t limited;
     __asm__("ssat %0, #8, %1" : "=r"(limited) : "r"(x));
-    return (int8_t)limited;
+    return limited;
+#elif defined(__riscv)
+    /* A comparison without sign costs less here than four instructions without a branch. */
+    return (uint32_t)x + 128u < 256u ? x : (x >> 31) ^ 127;
 #else
     const int32_t low = (int32_t)((uint32_t)x << 24) >> 24;
-    return (int8_t)(low == x ? x : (x >> 31) ^ 127);
+    return low == x ? x : (x >> 31) ^ 127;
 #endif
 }
 
 /* A sum as the int8 output, where the output's lower limit is its zero point: the two roundings of TFLite Micro's
  * requantization agree with halves up from there on. right in 1..22, start = (2 * zero point + 1) * 2^right + 1, acc
  * under 2^29. */
-EMITC_ALWAYS_INLINE int8_t emitc_result_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
+EMITC_ALWAYS_INLINE int32_t emitc_result_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     return emitc_nearest_s8((emitc_scalar_high(4 * acc, q31) + start) >> (right + 1));
 }
 
 /* The same for outputs of either sign: the second rounding is away from zero, so that a negative value is 1 less before
  * it. */
-EMITC_ALWAYS_INLINE int8_t emitc_result_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
+EMITC_ALWAYS_INLINE int32_t emitc_result_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     const int32_t scaled = (emitc_scalar_high(4 * acc, q31) + 1) >> 1;
     return emitc_nearest_s8((scaled + (scaled >> 31) + (start >> 1)) >> right);
@@ -90,13 +93,13 @@ EMITC_ALWAYS_INLINE int32_t emitc_scaled_small(int32_t acc, int32_t q31)
 }
 
 /* emitc_result_up for acc under 2^20 and right in 1..13. */
-EMITC_ALWAYS_INLINE int8_t emitc_result_up_small(int32_t acc, int32_t q31, int32_t right, int32_t start)
+EMITC_ALWAYS_INLINE int32_t emitc_result_up_small(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     return emitc_nearest_s8((emitc_scaled_small(acc, q31) + start * 512) >> (right + 10));
 }
 
 /* emitc_result_away for acc under 2^20 and right in 1..13. */
-EMITC_ALWAYS_INLINE int8_t emitc_result_away_small(int32_t acc, int32_t q31, int32_t right, int32_t start)
+EMITC_ALWAYS_INLINE int32_t emitc_result_away_small(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
     const int32_t scaled = (emitc_scaled_small(acc, q31) + 512) >> 10;
     return emitc_nearest_s8((scaled + (scaled >> 31) + (start >> 1)) >> right);
@@ -117,7 +120,7 @@ EMITC_NOINLINE int32_t emitc_rint_parts(int32_t acc, int32_t mantissa, int32_t l
 
 /* A sum as the int8 output by a float32 factor, mantissa * 2^(left - 46), without a float: emitc_output_f32 where the
  * limits are those of the type. mantissa in 2^30..2^31, left in 0..30, acc * 2^left within int32. */
-EMITC_ALWAYS_INLINE int8_t emitc_result_exact(int32_t acc, int32_t mantissa, int32_t left, int32_t offset)
+EMITC_ALWAYS_INLINE int32_t emitc_result_exact(int32_t acc, int32_t mantissa, int32_t left, int32_t offset)
 {
     /* The product with 14 bits of fraction, rounded down, half of them and half of the range below added:
      * emitc_rint_f32 of the runtime says why to nearest is right farther than 72 of these units from a half. */

@@ -100,6 +100,7 @@ def test_every_target_loads_and_its_flags_compile(name: str, tmp_path: Path) -> 
         "#if defined(__ARM_FEATURE_MVE) && __ARM_FEATURE_MVE\nint mve;\n#endif\n"
         "#if defined(__ARM_FP) || defined(__riscv_flen)\nint fpu;\n#endif\n"
         "#if (defined(__arm__) && !defined(__ARM_FEATURE_DSP)) || defined(__riscv_mul)\nint swar;\n#endif\n"
+        "#if defined(__riscv_mul) && !defined(__riscv_32e)\nint gpr31;\n#endif\n"
         "#if defined(__ARM_ARCH_6M__)\nint mul32;\n#endif\n"
     )
     command = [compiler, *target.compiler_flags, "-E", "-P", str(source)]

@@ -35,10 +35,10 @@ static int wrong(int32_t acc, int32_t q31, int32_t right, int32_t zero)
     const int32_t start = (2 * zero + 1) * (1 << right) + 1;
     const int8_t whole = expected(acc, q31, right, zero);
     const int8_t rectified = (int8_t)(whole < zero ? zero : whole);
-    const int8_t up = emitc_result_up(acc, q31, right, start);
+    const int32_t up = emitc_result_up(acc, q31, right, start);
     int differ = emitc_result_away(acc, q31, right, start) != whole || (up < zero ? zero : up) != rectified;
     if (acc > -(1 << 20) && acc < 1 << 20 && right <= 13) {
-        const int8_t small = emitc_result_up_small(acc, q31, right, start);
+        const int32_t small = emitc_result_up_small(acc, q31, right, start);
         differ |= emitc_result_away_small(acc, q31, right, start) != whole || (small < zero ? zero : small) != rectified;
     }
     return differ;

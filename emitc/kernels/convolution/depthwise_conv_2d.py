@@ -299,6 +299,10 @@ _VARIANTS = (
         "dsp-noscratch", "dsp", _channels(dsp_int8.depthwise, scratch=False),
         Costs("qemu_m4 at bed52a8, 2026-11-22", Cost(mac=2.2, output=12.1)), applies=(_INT8_ZERO, _CHANNELS, _ONE_FILTER),
     ),
+    Variant(
+        "gpr31", "gpr31", _channels(scalar_int8.depthwise_rows),
+        Costs("qemu_rv32 at 9397a1e, 2026-11-26", Cost(mac=4, output=14)), applies=(dsp_int8.refusal, _CHANNELS),
+    ),
     Variant("swar", "swar", _windows(scalar_int8.convolution), _WORDS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
     Variant("swar", "swar", _channels(scalar_int8.depthwise), _WORDS, applies=(dsp_int8.refusal, _CHANNELS)),
     Variant(

@@ -76,6 +76,32 @@ def test_shapes_with_remainders(variant: str) -> None:
     assert sum(step is not None and step.variant == variant for step in steps) >= len(MORE) // 2
 
 
+ROWS = {
+    "five": (depthwise("five", (1, 5, 5, 6), 1, (3, 3), RELU6), "_5x1"),
+    "ten_of_two_images": (depthwise("ten_of_two_images", (2, 4, 10, 3), 1, (3, 3), Slide(padding="SAME")), "_5x1"),
+    "four": (depthwise("four", (1, 3, 4, 5), 1, (3, 3), RELU6), "_4x1"),
+    "eight_inside": (depthwise("eight_inside", (1, 5, 10, 4), 1, (3, 3), Slide()), "_4x1"),
+    "three": (depthwise("three", (1, 8, 3, 7), 1, (3, 3), Slide(padding="SAME")), "_3x1"),
+    "one_row": (depthwise("one_row", (1, 1, 12, 4), 1, (3, 3), Slide(padding="SAME")), "_4x1"),
+    "every_second_of_ten": (depthwise("every_second_of_ten", (1, 8, 10, 4), 1, (3, 3), Slide((2, 2), "SAME")), "_5x2"),
+    "every_second_of_odd": (depthwise("every_second_of_odd", (1, 7, 23, 4), 1, (3, 3), Slide((2, 2), "SAME")), "_4x2"),
+    "every_second_inside": (depthwise("every_second_inside", (1, 9, 13, 4), 1, (3, 3), Slide((1, 2))), "_3x2"),
+    "seven": (depthwise("seven", (1, 8, 7, 4), 1, (3, 3), Slide(padding="SAME")), ""),
+    "every_third": (depthwise("every_third", (1, 12, 12, 4), 1, (3, 3), Slide((3, 3))), ""),
+}
+
+
+def test_depthwise_pixels_of_a_row() -> None:
+    """So many at a time as divide the row, by steps of one and two columns; other rows get the kernel of all cores."""
+    proven = prove([case for case, _ in ROWS.values()], target="rv32imac")
+    for name, outcome in proven.outcomes.items():
+        outcome.check()
+        assert outcome.step is not None
+        assert outcome.step.variant == ("gpr31" if ROWS[name][1] else "swar")
+        assert outcome.step.kernel.endswith(ROWS[name][1])
+    assert proven.memory_errors == ()
+
+
 def _uneven() -> list[Case]:
     return [
         depthwise("three_channels", (1, 5, 6, 3), 1, (3, 3), RELU6),

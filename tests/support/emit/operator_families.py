@@ -217,7 +217,14 @@ def onnx_families(folder: Path) -> Iterator[Compiled]:
                     yield compile_model(file)
 
 
-_CORES = {"dsp": "cortex-m4", "mve": "cortex-m55", "swar": "cortex-m3", "mul32": "cortex-m0", "fpu": "cortex-m4f"}
+_CORES = {
+    "dsp": "cortex-m4",
+    "mve": "cortex-m55",
+    "gpr31": "rv32imac",
+    "swar": "cortex-m3",
+    "mul32": "cortex-m0",
+    "fpu": "cortex-m4f",
+}
 VARIANT_TARGETS = {row.name: _CORES[row.feature] for kernel in registry().values() for row in kernel.variants}
 """A core for each variant of the kernels."""
 

@@ -61,6 +61,7 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
         "emitc_isqrt.h",
         "emitc_tanh.h",
         "emitc_scalar.h",
+        "emitc_scalar_fours.h",
     }
     assert max(others.values()) < 600
 

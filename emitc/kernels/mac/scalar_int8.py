@@ -33,6 +33,12 @@ _NOT_IN_ROWS = Reason(
     "an output row is not a multiple of 3, 4 or 5 pixels, or its windows reach more than a column beyond the input",
     "a multiple of 3, 4 or 5 pixels in an output row, and a stride of 1 or 2",
 )
+_WITHIN = 255
+"""Sum of the magnitudes of weights whose products with int8 values have 16 bits together."""
+_MOST_PARTS, _FARTHEST = 127, 127
+_PART_COST, _FILTER_COST = 2.4, 0.75
+"""Of the instructions that four weights save, what a part costs, and what the end of a filter does."""
+_NO_FOURS = Reason("its weights are too large, or its rows too few, for four products at a time", "four rows or more")
 _PAIR_OVERFLOWS = Reason("two adjacent weights are -128", "weights of -127 to 127")
 
 
@@ -59,8 +65,11 @@ def _exact_in_integers(folded: FoldedWeights) -> bool:
     return bool((left >= 0).all() and (left <= _LARGEST_LEFT).all() and (shifted < 1 << 31).all())
 
 
-def convolution(problem: MacProblem, *, mul32: bool = False) -> Layer | str:
-    """The layer of a convolution without groups or of a fully connected layer; or why there is none. mul32: as in `fold`."""
+def convolution(problem: MacProblem, *, mul32: bool = False, fours: bool = False) -> Layer | str:
+    """The layer of a convolution without groups or of a fully connected layer; or why there is none. mul32: as in `fold`.
+
+    fours: the products of four weights are added before they are split, for cores with many registers.
+    """
     if problem.is_dilated:
         return DILATED
     folded = fold(problem, mul32=mul32)
@@ -68,21 +77,29 @@ def convolution(problem: MacProblem, *, mul32: bool = False) -> Layer | str:
         return folded
     is_product, window = problem.is_matrix_product, problem.window
     reads_rows = is_product and not _in_tiles(problem.pixels)
-    if not (window is None and reads_rows) and not _pairs_fit(folded.filters):
+    if fours:
+        weights = None if reads_rows else _fours_table(folded.filters, problem.filters.shape)
+        if weights is None:
+            return _NO_FOURS
+        folded = replace(folded, spec=folded.spec.extended("_fours", window="fours"))
+    elif not (window is None and reads_rows) and not _pairs_fit(folded.filters):
         return _PAIR_OVERFLOWS
-    if reads_rows:
+    elif reads_rows:
         return _rows(folded, mul32=mul32)
-    pairs = -(-folded.filters.shape[1] // 2)
+    else:
+        weights = _paired_table(folded.filters, problem.filters.shape)
+    headers = (*HEADERS, "emitc_scalar_fours.h") if fours else HEADERS
+    pairs = -(-folded.filters.shape[1] // 4) * 2 if fours else -(-folded.filters.shape[1] // 2)
     pairs_param = Param("pairs", "int32_t", pairs, "of a filter's weights")
     words = 4 * PIXELS * pairs
     if is_product:
         return folded.layer(
             "matrix/matrix_halves",
-            _paired_table(folded.filters, folded.filters.shape),
+            weights,
             (*problem.size_params, pairs_param, *problem.output_limits),
             scratch=(Scratch("windows", words),),
             by_rows=ByRows(counted="rows"),
-            headers=HEADERS,
+            headers=headers,
         )
     if not _in_tiles(problem.pixels // problem.bound.output.shape[0]):
         return _NOT_IN_TILES
@@ -92,10 +109,10 @@ def convolution(problem: MacProblem, *, mul32: bool = False) -> Layer | str:
     edge_param = Param("edge", "int32_t", edge, "bytes for rows of windows that are put together")
     return folded.layer(
         "convolution/conv_2d_halves",
-        _paired_table(folded.filters, problem.filters.shape),
+        weights,
         (*problem.window_params, pairs_param, edge_param, problem.zero_point, *problem.output_limits),
         scratch=(Scratch("windows", edge + words),),
-        headers=HEADERS,
+        headers=headers,
     )
 
 
@@ -182,6 +199,53 @@ def _rows(folded: FoldedWeights, *, mul32: bool) -> Layer:
 def _in_tiles(pixels: int) -> bool:
     """Whether tiles of four pixels are worth it; each pixel that is left over costs as much as a tile."""
     return 5 * (pixels // PIXELS + pixels % PIXELS) * PIXELS <= 8 * pixels
+
+
+def _fours_table(filters: Int64, shape: tuple[int, ...]) -> Table | None:
+    """Weights for four at a time, each filter with what is missing of its weights; None where that costs more than it saves.
+
+    emitc_scalar_fours.h says how it is kept. shape: as in `_paired_table`.
+    """
+    fours = np.pad(filters, ((0, 0), (0, -filters.shape[1] % 4))).reshape(len(filters), -1, 4)
+    values: list[int] = []
+    count = 0
+    for filter_ in fours:
+        parts = _parts(filter_)
+        count += len(parts)
+        if len(parts) > _MOST_PARTS:
+            return None
+        values += [*filter_.reshape(-1).tolist(), len(parts)]
+        before = 0
+        for place, part in parts:
+            values += [place - before, part]
+            before = place
+    if count * _PART_COST + len(fours) * _FILTER_COST >= fours.shape[0] * fours.shape[1]:
+        return None
+    what = f"{shape_text(shape)}, four at a time, and what is missing of each filter's"
+    return Table("weights", "int8_t", tuple(values), what, pixels_per_load=PIXELS)
+
+
+def _parts(fours: Int64) -> list[tuple[int, int]]:
+    """Makes weights smaller, so that the products of int8 values with four of them always add up within 16 bits.
+
+    fours: a filter [K / 4, 4], which is changed. Of each change the weight's place in the filter and what it lost, with a change
+    of nothing wherever a place is more than _FARTHEST weights after the one before.
+    """
+    found: list[tuple[int, int]] = []
+    before = 0
+    for group in np.flatnonzero(np.abs(fours).sum(axis=1) > _WITHIN).tolist():
+        four = fours[group]
+        while (excess := int(np.abs(four).sum()) - _WITHIN) > 0:
+            place = int(np.abs(four).argmax())
+            part = int(np.sign(four[place])) * min(excess, abs(int(four[place])), 127)
+            four[place] -= part
+            at = 4 * group + place
+            while at - before > _FARTHEST:
+                before += _FARTHEST
+                found.append((before, 0))
+            found.append((at, part))
+            before = at
+    return sorted(found)
 
 
 def _even(filters: Int64) -> Int64:

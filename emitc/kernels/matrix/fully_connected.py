@@ -199,6 +199,10 @@ _VARIANTS = (
         Costs("qemu_m4 at 0a67a04, 2026-11-22", Cost(mac=1.4, output=16, once=60)), (DType.INT16,), _INT16,
     ),
     Variant(
+        "gpr31", "gpr31", _integers(scalar_int8.convolution, fours=True),
+        Costs("qemu_rv32 at 2296c56, 2026-11-26", replace(_WORDS, mac=0.85 * _WORDS.mac)), applies=_INT8,
+    ),
+    Variant(
         "swar", "swar", _integers(scalar_int8.convolution), Costs("qemu_m3 at bed52a8, 2026-11-22", _WORDS), applies=_INT8
     ),
     Variant(

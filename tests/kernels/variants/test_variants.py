@@ -50,14 +50,14 @@ MORE: list[Case] = [
 
 
 @pytest.mark.parametrize(
-    "variant", ["dsp", *(pytest.param(v, marks=pytest.mark.sweep(keep=2)) for v in ("mve", "mul32", "swar"))]
+    "variant", ["dsp", *(pytest.param(v, marks=pytest.mark.sweep(keep=2)) for v in ("mve", "mul32", "swar", "gpr31"))]
 )
 @pytest.mark.parametrize(
     "module", [test_conv_2d, test_depthwise_conv_2d, test_fully_connected], ids=lambda m: m.__name__
 )
 def test_tables_of_the_portable_kernels(module: object, variant: str) -> None:
     cases: list[Case] = module.CASES  # type: ignore[attr-defined]
-    proven = prove(cases, target=TARGETS[variant])
+    proven = prove(cases, target=TARGETS.get(variant, "rv32imac"))
     for outcome in proven.outcomes.values():
         outcome.check()
     assert proven.memory_errors == ()
@@ -100,6 +100,43 @@ def test_depthwise_pixels_of_a_row() -> None:
         assert outcome.step.variant == ("gpr31" if ROWS[name][1] else "swar")
         assert outcome.step.kernel.endswith(ROWS[name][1])
     assert proven.memory_errors == ()
+
+
+def _large(channels: int, depth: int, places: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:
+    """Weights of at most 40, and four of -128 or 127 from each of `places` on: more than 16 bits of products."""
+    weights = np.random.default_rng(depth).integers(-40, 41, (channels, depth)).astype(np.int8)
+    for channel in range(channels):
+        for place in places:
+            weights[channel, place : place + 4] = (-128, 127, 127, -128)[channel % 4]
+    return weights
+
+
+FOURS = [
+    conv_2d("two_left_over", (1, 8, 8, 42), 6, (1, 1), w=_large(6, 42, (4,)).reshape(6, 1, 1, 42)),
+    conv_2d("one_left_over", (1, 9, 8, 33), 7, (1, 1), RELU6, w=_large(7, 33, (29,)).reshape(7, 1, 1, 33)),
+    conv_2d("few_large_ones", (2, 8, 6, 7), 5, (3, 3), RELU6, w=_large(5, 63, (20,)).reshape(5, 3, 3, 7)),
+    conv_2d("far_between", (1, 6, 5, 45), 3, (3, 3), RELU6, w=_large(3, 405, (0, 396)).reshape(3, 3, 3, 45)),
+    fully_connected("many_rows", (24, 50), 9, 50, w=_large(9, 50, (1, 40))),
+]
+
+
+def test_four_products_at_a_time() -> None:
+    """Weights that are too large for 16 bits of products are made of two parts; a part may be far from the one before."""
+    proven = prove(FOURS, target="rv32imac")
+    for outcome in proven.outcomes.values():
+        outcome.check()
+        assert outcome.step is not None and outcome.step.variant == "gpr31"
+        assert outcome.step.kernel.endswith("_fours")
+    assert proven.memory_errors == ()
+
+
+def test_weights_that_are_mostly_large_keep_two_products_at_a_time() -> None:
+    proven = prove(
+        [conv_2d("large", (1, 8, 8, 8), 4, (1, 1), w=np.full((4, 1, 1, 8), 127, np.int8))], target="rv32imac"
+    )
+    (outcome,) = proven.outcomes.values()
+    outcome.check()
+    assert outcome.step is not None and outcome.step.variant == "swar"
 
 
 def _uneven() -> list[Case]:

@@ -1,11 +1,12 @@
 """How long `emitc compile` takes as a whole process: seconds of CPU time, of which imports.
 
     python -m bench.compile_time [--models DIR] [--runs 7] [--json bench/results_compile_time.json]
+    python -m bench.compile_time --residual 200
 
 Each model is compiled with the options and checks that are the default, by a process of its own on one thread. The time is what
 the system counts for the process, user and system together. Other processes slow it down a little all the same; the least of the
 runs is the one that they changed least. Imports are timed as a process that loads the same modules in the same order and does
-nothing else.
+nothing else. `--residual` measures a network of so many convolutions that it makes, with an addition after every third one.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ import numpy as np
 
 from bench.boards import NETS as NETS
 from emitc.report.tables import table
+from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
 
 HERE = Path(__file__).resolve().parent
 TARGETS = ("generic32", "cortex-m4f")
 LIMIT = 1.0
 """Seconds that the least of the runs may take."""
+SECONDS_PER_CONVOLUTION = 0.0125
+"""Of a residual network: what the least of the runs may take where that is more than LIMIT."""
 _LOADED = "import sys, emitc.cli.main as c\ntry:\n    c.main()\nfinally:\n    print(*sys.modules, file=sys.stderr)"
 """Runs emitc, and lists the modules that it has loaded in the order of their loading."""
 _LOADING = (
@@ -87,8 +91,37 @@ def measure(model: Path, target: str, runs: int) -> Row:
     return Row(model.stem, target, runs, least, median, round(min(loading), 2), len(modules))
 
 
-def text(rows: Sequence[Row]) -> str:
-    """The table."""
+def residual(convolutions: int) -> bytes:
+    """A TFLite file: 1x1 convolutions of 16 channels, each third one added to what the two before it started from."""
+    rng, channels = np.random.default_rng(0), 16
+    image = (1, 16, 16, channels)
+    slide: dict[str, OptionValue] = {
+        "padding": "VALID",
+        "stride_w": 1,
+        "stride_h": 1,
+        "dilation_w_factor": 1,
+        "dilation_h_factor": 1,
+    }
+    tensors, operators = [TensorSpec("x", "int8", image, None, (0.05,), (0,))], []
+    start = last = 0
+    for i in range(convolutions):
+        weights = rng.integers(-127, 128, (channels, 1, 1, channels)).astype(np.int8)
+        scales = tuple(rng.uniform(0.002, 0.004, channels).tolist())
+        tensors += [
+            TensorSpec(f"w{i}", "int8", weights.shape, weights.tobytes(), scales, (0,) * channels),
+            TensorSpec(f"y{i}", "int8", image, None, (0.05 + 0.001 * (i % 7),), (i % 5 - 2,)),
+        ]
+        operators.append(OperatorSpec("CONV_2D", (last, len(tensors) - 2, -1), (len(tensors) - 1,), slide))
+        last = len(tensors) - 1
+        if i % 3 == 2:
+            tensors.append(TensorSpec(f"s{i}", "int8", image, None, (0.06 + 0.001 * (i % 11),), (i % 3 - 1,)))
+            operators.append(OperatorSpec("ADD", (last, start), (len(tensors) - 1,)))
+            start = last = len(tensors) - 1
+    return write_tflite(ModelSpec(tuple(tensors), tuple(operators), (0,), (last,)))
+
+
+def text(rows: Sequence[Row], limit: float = LIMIT) -> str:
+    """The table. limit: seconds that a row may take."""
     lines = [
         (
             row.model,
@@ -98,11 +131,11 @@ def text(rows: Sequence[Row]) -> str:
             f"{row.import_seconds:.2f}",
             f"{row.seconds - row.import_seconds:.2f}",
             row.modules,
-            "yes" if row.seconds < LIMIT else "NO",
+            "yes" if row.seconds < limit else "NO",
         )
         for row in rows
     ]
-    columns = ("model", "target", "least s>", "median s>", "imports s>", "work s>", "modules>", f"below {LIMIT:.0f} s")
+    columns = ("model", "target", "least s>", "median s>", "imports s>", "work s>", "modules>", f"below {limit:g} s")
     return table(columns, lines, width=120)
 
 
@@ -113,8 +146,19 @@ def main() -> None:
     parser.add_argument("--nets", nargs="*", default=list(NETS))
     parser.add_argument("--targets", nargs="*", default=list(TARGETS))
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument(
+        "--residual", type=int, default=0, metavar="CONVOLUTIONS", help="that network instead of the nets"
+    )
     parser.add_argument("--json", type=Path, help="write the figures here")
     arguments = parser.parse_args()
+    if arguments.residual:
+        limit = max(LIMIT, SECONDS_PER_CONVOLUTION * arguments.residual)
+        with tempfile.TemporaryDirectory(prefix="emitc_time_") as folder:
+            model = Path(folder) / f"residual_{arguments.residual}.tflite"
+            model.write_bytes(residual(arguments.residual))
+            rows = [measure(model, target, arguments.runs) for target in arguments.targets]
+        print(text(rows, limit))
+        sys.exit(any(row.seconds >= limit for row in rows))
     if not arguments.models.is_dir():
         parser.error(f"{arguments.models} is not there: pass --models DIR with the .tflite files")
     models = [arguments.models / f"{net}.tflite" for net in arguments.nets]

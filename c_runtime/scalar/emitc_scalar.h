@@ -65,7 +65,7 @@ EMITC_ALWAYS_INLINE int32_t emitc_nearest_s8(int32_t x)
     return (uint32_t)x + 128u < 256u ? x : (x >> 31) ^ 127;
 #else
     const int32_t low = (int32_t)((uint32_t)x << 24) >> 24;
-    return low == x ? x : (x >> 31) ^ 127;
+    return (int8_t)(low == x ? x : (x >> 31) ^ 127);
 #endif
 }
 

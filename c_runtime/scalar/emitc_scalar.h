@@ -60,12 +60,14 @@ EMITC_ALWAYS_INLINE int32_t emitc_nearest_s8(int32_t x)
     int32_t limited;
     __asm__("ssat %0, #8, %1" : "=r"(limited) : "r"(x));
     return limited;
-#elif defined(__riscv)
-    /* A comparison without sign costs less here than four instructions without a branch. */
-    return (uint32_t)x + 128u < 256u ? x : (x >> 31) ^ 127;
 #else
     const int32_t low = (int32_t)((uint32_t)x << 24) >> 24;
+#if defined(__riscv)
+    return low == x ? x : (x >> 31) ^ 127;
+#else
+    /* Cortex-M0 gets fewer instructions for this. */
     return (int8_t)(low == x ? x : (x >> 31) ^ 127);
+#endif
 #endif
 }
 

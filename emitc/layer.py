@@ -307,6 +307,7 @@ class KernelSpec:
     other. runtime_bias: the C type of a computed bias, which is added to the sum at its end, where that wraps. bias_last: any
     bias of a sum of floats is added at its end. rectified: outputs are limited to 0 and more. no_broadcast: no operand is
     repeated.
+    joined: the weights of two channels are one number.
     """
 
     suffix: str = ""
@@ -331,6 +332,7 @@ class KernelSpec:
     bias_last: bool = False
     rectified: bool = False
     no_broadcast: bool = False
+    joined: bool = False
 
     def extended(self, ending: str, **fields: Any) -> KernelSpec:
         """The spec with other fields, which `ending` names at the end of the suffix."""

@@ -8,50 +8,177 @@
 
 #include "emitc_dsp.h"
 
+/* The inner loops in assembly take every register, which only an optimizing gcc can give. */
+#if EMITC_DSP && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(__ARM_FEATURE_MVE)
+#define EMITC_TILE_ASM 1
+#else
+#define EMITC_TILE_ASM 0
+#endif
+
+/* Joined weights: SMLAD takes a word of two channels' weights as it is. Its halves are 256 times the second channel's
+ * weight plus the first one's, so that 256 times the second sum plus the first one comes of it, modulo 2^32. No second
+ * sum needs more than 24 bits: the weights were checked when the model was compiled. */
+EMITC_ALWAYS_INLINE int32_t emitc_joined_start(int32_t first, int32_t second)
+{
+    return (int32_t)((uint32_t)first + ((uint32_t)second << 8));
+}
+
+/* acc + both products, modulo 2^32. */
+EMITC_ALWAYS_INLINE int32_t emitc_joined_mac(int32_t acc, uint32_t values, uint32_t weights)
+{
+#if EMITC_DSP
+    return emitc_pair_mac(acc, values, weights);
+#else
+    return (int32_t)((uint32_t)acc + (uint32_t)emitc_pair_mac(0, values, weights));
+#endif
+}
+
+/* The second sum, from that of both and the first one. */
+EMITC_ALWAYS_INLINE int32_t emitc_joined_second(int32_t both, int32_t first)
+{
+    return (int32_t)((uint32_t)both - (uint32_t)first) >> 8;
+}
+
+/* The sums of two pairs of channels, as their products are added to them, and back. */
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_joined_acc4(emitc_acc4 acc)
+{
+    acc.a1 = emitc_joined_start(acc.a0, acc.a1);
+    acc.a3 = emitc_joined_start(acc.a2, acc.a3);
+    return acc;
+}
+
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_parted_acc4(emitc_acc4 acc)
+{
+    acc.a1 = emitc_joined_second(acc.a1, acc.a0);
+    acc.a3 = emitc_joined_second(acc.a3, acc.a2);
+    return acc;
+}
+
+/* acc + the products of a pair of values of one pixel with two words of weights, of two channels each. */
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_two_words_mac(
+    emitc_acc4 acc, uint32_t values, uint32_t first, uint32_t second, const bool joined)
+{
+    acc.a0 = emitc_pair_mac(acc.a0, values, emitc_even(first));
+    acc.a1 = emitc_joined_mac(acc.a1, values, joined ? first : emitc_odd(first));
+    acc.a2 = emitc_pair_mac(acc.a2, values, emitc_even(second));
+    acc.a3 = emitc_joined_mac(acc.a3, values, joined ? second : emitc_odd(second));
+    return acc;
+}
+
+#if EMITC_DSP
+/* Two values of one pixel meet their weights of four channels, which are in two words and joined. */
+#define EMITC_JOINED_WORDS(values, first, second) \
+    "smlad %[a1], %[" #values "], %[" #first "], %[a1]\n\t" \
+    "smlad %[a3], %[" #values "], %[" #second "], %[a3]\n\t" \
+    "sxtb16 %[" #first "], %[" #first "]\n\t" \
+    "sxtb16 %[" #second "], %[" #second "]\n\t" \
+    "smlad %[a0], %[" #values "], %[" #first "], %[a0]\n\t" \
+    "smlad %[a2], %[" #values "], %[" #second "], %[a2]\n\t"
+/* Four values meet their weights of four channels. number: of the four in the turn. */
+#define EMITC_JOINED_FOUR(number) \
+    "ldr.w %[odd], [%[x], #4*" #number "]\n\t" \
+    "ldr.w %[first], [%[w], #16*" #number "]\n\t" \
+    "ldr.w %[second], [%[w], #16*" #number "+4]\n\t" \
+    "ldr.w %[third], [%[w], #16*" #number "+8]\n\t" \
+    "ldr.w %[fourth], [%[w], #16*" #number "+12]\n\t" \
+    "sxtb16 %[even], %[odd]\n\t" \
+    "sxtb16 %[odd], %[odd], ror #8\n\t" \
+    EMITC_JOINED_WORDS(even, first, second) EMITC_JOINED_WORDS(odd, third, fourth)
+/* A turn of the loop, and its fours; bytes of the code of one. */
+#if defined(__OPTIMIZE_SIZE__)
+#define EMITC_JOINED_TURN 1
+#define EMITC_JOINED_FOURS EMITC_JOINED_FOUR(0) "add %[x], %[x], #4\n\tadd %[w], %[w], #16\n\t"
+#else
+#define EMITC_JOINED_TURN 4
+#define EMITC_JOINED_FOURS \
+    EMITC_JOINED_FOUR(0) EMITC_JOINED_FOUR(1) EMITC_JOINED_FOUR(2) EMITC_JOINED_FOUR(3) \
+    "add %[x], %[x], #16\n\tadd %[w], %[w], #64\n\t"
+#endif
+#define EMITC_JOINED_FOUR_BYTES 76
+#endif
+
+/* emitc_pair_dot4 with joined weights. */
+EMITC_ALWAYS_INLINE void emitc_joined_dot4(emitc_acc4 *sums, const int8_t *x, const int8_t *w, int32_t n)
+{
+    emitc_acc4 acc = emitc_joined_acc4(*sums);
+#if EMITC_TILE_ASM
+    if (n >= 4) {
+        const int8_t *const end = x + (n & ~3);
+        const int32_t skip = -(n >> 2) & (EMITC_JOINED_TURN - 1);
+        const int32_t skipped = skip * EMITC_JOINED_FOUR_BYTES;
+        uint32_t even, odd, first, second, third, fourth;
+        x -= 4 * skip;
+        w -= 16 * skip;
+        __asm__ volatile(
+            "ldr %[odd], %[skipped]\n\t"
+            ".p2align 2\n\t"
+            "add pc, %[odd]\n\t" /* from 4 bytes further on */
+            "nop\n"
+            "1:\n\t" EMITC_JOINED_FOURS
+            "cmp %[x], %[end]\n\t"
+            "bne 1b"
+            : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [x] "+r"(x), [w] "+r"(w),
+              [even] "=&r"(even), [odd] "=&r"(odd), [first] "=&r"(first), [second] "=&r"(second),
+              [third] "=&r"(third), [fourth] "=&r"(fourth)
+            : [end] "r"(end), [skipped] "m"(skipped)
+            : "cc", "memory");
+    }
+#else
+    for (int32_t four = n >> 2; four > 0; four--) {
+        const uint32_t values = emitc_four(x);
+        acc = emitc_two_words_mac(acc, emitc_even(values), emitc_four(w), emitc_four(w + 4), true);
+        acc = emitc_two_words_mac(acc, emitc_odd(values), emitc_four(w + 8), emitc_four(w + 12), true);
+        x += 4;
+        w += 16;
+    }
+#endif
+    acc = emitc_parted_acc4(acc);
+    for (int32_t rest = n & 3; rest > 0; rest--) {
+        acc = emitc_mac4(acc, *x, w);
+        x += 1;
+        w += 4;
+    }
+    *sums = acc;
+}
+
 #if EMITC_DSP
 /* Two words of the pixel, with two double words of weights. */
-#define EMITC_ONE_WORDS \
+#define EMITC_ONE_WORDS(dot) \
     "ldrd %[p], %[q], [%[x]], #8\n\t" \
     "ldrd %[first], %[second], [%[w]], #8\n\t" \
-    EMITC_DOT_WORDS(p) \
+    dot(p) \
     "ldrd %[first], %[second], [%[w]], #8\n\t" \
-    EMITC_DOT_WORDS(q)
+    dot(q)
+#define EMITC_ONE_TEXT(dot) "1:\n\t" EMITC_ONE_WORDS(dot) EMITC_ONE_WORDS(dot) "cmp %[x], %[end]\n\tbne 1b"
+#define EMITC_ONE_JOINED(values) EMITC_JOINED_WORDS(values, first, second)
+#define EMITC_ONE_OPERANDS \
+    : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [x] "+r"(x), [w] "+r"(w), \
+      [p] "=&r"(p), [q] "=&r"(q), [first] "=&r"(first), [second] "=&r"(second), [pair] "=&r"(pair) \
+    : [end] "r"(end) \
+    : "cc", "memory"
 #endif
 
 /* To the sums of one pixel and four channels adds what emitc_two_more does. x: one word for each double word of
  * weights. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_more(emitc_acc4 acc, const uint32_t *x, const int8_t **weights, int32_t words)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_more(
+    emitc_acc4 acc, const uint32_t *x, const int8_t **weights, int32_t words, const bool joined)
 {
     const int8_t *w = *weights;
     int32_t rest = words;
 #if EMITC_DSP
     if (words >= 4) {
         const uint32_t *const end = x + (words & ~3);
-        uint32_t p;
-        uint32_t q;
-        uint32_t first;
-        uint32_t second;
-        uint32_t pair;
-        __asm__ volatile(
-            "1:\n\t"
-            EMITC_ONE_WORDS
-            EMITC_ONE_WORDS
-            "cmp %[x], %[end]\n\t"
-            "bne 1b"
-            : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [x] "+r"(x), [w] "+r"(w),
-              [p] "=&r"(p), [q] "=&r"(q), [first] "=&r"(first), [second] "=&r"(second), [pair] "=&r"(pair)
-            : [end] "r"(end)
-            : "cc", "memory");
+        uint32_t p, q, first, second, pair;
+        if (joined) {
+            __asm__ volatile(EMITC_ONE_TEXT(EMITC_ONE_JOINED) EMITC_ONE_OPERANDS);
+        } else {
+            __asm__ volatile(EMITC_ONE_TEXT(EMITC_DOT_WORDS) EMITC_ONE_OPERANDS);
+        }
         rest = words & 3;
     }
 #endif
     for (; rest > 0; rest--) {
-        const uint32_t low = emitc_four(w);
-        const uint32_t high = emitc_four(w + 4);
-        acc.a0 = emitc_pair_mac(acc.a0, x[0], emitc_even(low));
-        acc.a1 = emitc_pair_mac(acc.a1, x[0], emitc_odd(low));
-        acc.a2 = emitc_pair_mac(acc.a2, x[0], emitc_even(high));
-        acc.a3 = emitc_pair_mac(acc.a3, x[0], emitc_odd(high));
+        acc = emitc_two_words_mac(acc, x[0], emitc_four(w), emitc_four(w + 4), joined);
         x += 1;
         w += 8;
     }
@@ -60,11 +187,12 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_more(emitc_acc4 acc, const uint32_t *x,
 }
 
 /* The same from the bias on. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights,
-    int32_t words)
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_one_sums(
+    const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words, const bool joined)
 {
-    const emitc_acc4 acc = {bias[0], bias[1], bias[2], bias[3]};
-    return emitc_one_more(acc, x, weights, words);
+    const emitc_acc4 start = {bias[0], bias[1], bias[2], bias[3]};
+    const emitc_acc4 acc = emitc_one_more(joined ? emitc_joined_acc4(start) : start, x, weights, words, joined);
+    return joined ? emitc_parted_acc4(acc) : acc;
 }
 
 /* Sums of four pixels, for a first channel and for a second one. */
@@ -79,315 +207,249 @@ typedef struct emitc_tile {
     int32_t b3;
 } emitc_tile;
 
-/* The inner loops in assembly take every register, which only an optimizing gcc can give. */
-#if EMITC_DSP && defined(__OPTIMIZE__) && !defined(__clang__) && !defined(__ARM_FEATURE_MVE)
-#define EMITC_TILE_ASM 1
-#else
-#define EMITC_TILE_ASM 0
-#endif
+/* Two pixels and four channels. */
+EMITC_ALWAYS_INLINE emitc_tile emitc_tile_of(emitc_acc4 a, emitc_acc4 b)
+{
+    const emitc_tile t = {a.a0, a.a1, a.a2, a.a3, b.a0, b.a1, b.a2, b.a3};
+    return t;
+}
+
+/* The second sums, from those of both and the first ones. */
+EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
+{
+    t.b0 = emitc_joined_second(t.b0, t.a0);
+    t.b1 = emitc_joined_second(t.b1, t.a1);
+    t.b2 = emitc_joined_second(t.b2, t.a2);
+    t.b3 = emitc_joined_second(t.b3, t.a3);
+    return t;
+}
 
 #if EMITC_TILE_ASM
-/* One word of weights, two values of two channels, meets the same two values of four pixels: 16 products. */
-#define EMITC_TILE_WORD \
-    "ldr %[odd], [%[w]], #4\n\t" \
-    "sxtb16 %[even], %[odd]\n\t" \
-    "sxtb16 %[odd], %[odd], ror #8\n\t" \
-    "ldrd %[p], %[q], [%[x]], #8\n\t" \
+/* One word of weights, two values of two channels, meets the same two values of four pixels: 16 products. Neighbouring
+ * loads overlap. number: of the word in the turn. widen: EMITC_TILE_WIDEN_0, or _1 of joined weights. */
+#define EMITC_TILE_WORD(number, widen) \
+    "ldr.w %[odd], [%[w], #4*" #number "]\n\t" \
+    "ldr.w %[p], [%[x], #16*" #number "]\n\t" \
+    "ldr.w %[q], [%[x], #16*" #number "+4]\n\t" \
+    "sxtb16 %[even], %[odd]\n\t" widen \
     "smlad %[a0], %[p], %[even], %[a0]\n\t" \
     "smlad %[b0], %[p], %[odd], %[b0]\n\t" \
     "smlad %[a1], %[q], %[even], %[a1]\n\t" \
     "smlad %[b1], %[q], %[odd], %[b1]\n\t" \
-    "ldrd %[p], %[q], [%[x]], #8\n\t" \
+    "ldr.w %[p], [%[x], #16*" #number "+8]\n\t" \
+    "ldr.w %[q], [%[x], #16*" #number "+12]\n\t" \
     "smlad %[a2], %[p], %[even], %[a2]\n\t" \
     "smlad %[b2], %[p], %[odd], %[b2]\n\t" \
     "smlad %[a3], %[q], %[even], %[a3]\n\t" \
     "smlad %[b3], %[q], %[odd], %[b3]\n\t"
-/* Four words a turn until w is at `most`, then one until it is at `end`. Both are in memory: the fourteen registers
- * that there are hold the rest. */
-#define EMITC_TILE_TEXT \
-    "mov %[a1], %[a0]\n\t" \
-    "mov %[a2], %[a0]\n\t" \
-    "mov %[a3], %[a0]\n\t" \
-    "mov %[b1], %[b0]\n\t" \
-    "mov %[b2], %[b0]\n\t" \
-    "mov %[b3], %[b0]\n\t" \
-    "b 2f\n" \
-    "1:\n\t" EMITC_TILE_WORD EMITC_TILE_WORD EMITC_TILE_WORD EMITC_TILE_WORD \
-    "2:\n\t" \
-    "ldr %[p], %[most]\n\t" \
-    "cmp %[w], %[p]\n\t" \
-    "bne 1b\n\t" \
-    "b 4f\n" \
-    "3:\n\t" EMITC_TILE_WORD \
-    "4:\n\t" \
+#define EMITC_TILE_WIDEN_0 "sxtb16 %[odd], %[odd], ror #8\n\t"
+#define EMITC_TILE_WIDEN_1
+/* Bytes of its code. */
+#define EMITC_TILE_WORD_BYTES(joined) ((joined) ? 56 : 60)
+/* A turn of the loop, and the number of its words. */
+#if defined(__OPTIMIZE_SIZE__)
+#define EMITC_TILE_TURN 2
+#define EMITC_TILE_WORDS(widen) \
+    EMITC_TILE_WORD(0, widen) EMITC_TILE_WORD(1, widen) \
+    "add %[w], %[w], #8\n\tadd %[x], %[x], #32\n\t"
+#else
+#define EMITC_TILE_TURN 8
+#define EMITC_TILE_WORDS(widen) \
+    EMITC_TILE_WORD(0, widen) EMITC_TILE_WORD(1, widen) EMITC_TILE_WORD(2, widen) EMITC_TILE_WORD(3, widen) \
+    EMITC_TILE_WORD(4, widen) EMITC_TILE_WORD(5, widen) EMITC_TILE_WORD(6, widen) EMITC_TILE_WORD(7, widen) \
+    "add %[w], %[w], #32\n\tadd %[x], %[x], #128\n\t"
+#endif
+#define EMITC_TILE_COPY \
+    "mov %[a1], %[a0]\n\tmov %[a2], %[a0]\n\tmov %[a3], %[a0]\n\t" \
+    "mov %[b1], %[b0]\n\tmov %[b2], %[b0]\n\tmov %[b3], %[b0]\n\t"
+/* All words. The first turn is entered late, so that the last one ends with the last word: `skipped` bytes of its code
+ * are left out, and x and w start as many words before the first one. */
+#define EMITC_TILE_SUMS(widen) \
+    "ldr %[q], %[skipped]\n\t" \
+    EMITC_TILE_COPY \
+    ".p2align 2\n\t" \
+    "add pc, %[q]\n\t" /* from 4 bytes further on */ \
+    "nop\n" \
+    "1:\n\t" EMITC_TILE_WORDS(widen) \
     "ldr %[p], %[end]\n\t" \
-    "cmp %[w], %[p]\n\t" \
-    "bne 3b\n\t"
-/* One sum as an output; even is its multiplier, odd the shift, q what is added before it. */
-#define EMITC_TILE_UP(sum) \
-    "lsl %[" #sum "], %[" #sum "], #1\n\t" \
-    "smmlar %[" #sum "], %[" #sum "], %[even], %[q]\n\t" \
-    "asr %[" #sum "], %[" #sum "], %[odd]\n\t" \
-    "ssat %[" #sum "], #8, %[" #sum "]\n\t"
-#define EMITC_TILE_AWAY(sum) \
-    "lsl %[" #sum "], %[" #sum "], #1\n\t" \
-    "smmulr %[" #sum "], %[" #sum "], %[even]\n\t" \
-    "add %[" #sum "], %[" #sum "], %[" #sum "], asr #31\n\t" \
-    "add %[" #sum "], %[" #sum "], %[q]\n\t" \
-    "asr %[" #sum "], %[" #sum "], %[odd]\n\t" \
-    "ssat %[" #sum "], #8, %[" #sum "]\n\t"
-/* All four of one channel by its float32 factor, in even; q is the output's zero point. */
-#define EMITC_TILE_FLOAT(c) \
-    "ldr %[even], %[factor_" #c "]\n\tldr %[q], %[offset]\n\tvmov s4, %[even]\n\t" \
-    "vmov s0, s1, %[" #c "0], %[" #c "1]\n\tvmov s2, s3, %[" #c "2], %[" #c "3]\n\t" \
-    "vcvt.f32.s32 s0, s0\n\tvcvt.f32.s32 s1, s1\n\tvcvt.f32.s32 s2, s2\n\tvcvt.f32.s32 s3, s3\n\t" \
-    "vmul.f32 s0, s0, s4\n\tvmul.f32 s1, s1, s4\n\tvmul.f32 s2, s2, s4\n\tvmul.f32 s3, s3, s4\n\t" \
-    "vcvtr.s32.f32 s0, s0\n\tvcvtr.s32.f32 s1, s1\n\tvcvtr.s32.f32 s2, s2\n\tvcvtr.s32.f32 s3, s3\n\t" \
-    "vmov %[" #c "0], %[" #c "1], s0, s1\n\tvmov %[" #c "2], %[" #c "3], s2, s3\n\t" \
-    EMITC_TILE_PLACE(c##0) "strb %[" #c "0], [%[x]]\n\t" \
-    EMITC_TILE_PLACE(c##1) "strb %[" #c "1], [%[x], %[p]]\n\t" \
-    EMITC_TILE_PLACE(c##2) "strb %[" #c "2], [%[x], %[p], lsl #1]\n\tadd %[x], %[x], %[p]\n\t" \
-    EMITC_TILE_PLACE(c##3) "strb %[" #c "3], [%[x], %[p], lsl #1]\n\t"
-#define EMITC_TILE_PLACE(sum) "qadd %[" #sum "], %[" #sum "], %[q]\n\tssat %[" #sum "], #8, %[" #sum "]\n\t"
-/* All four of one channel, from x on and p apart. */
-#define EMITC_TILE_STORE(output, c) \
-    "ldr %[even], %[q31_" #c "]\n\t" \
-    "ldr %[odd], %[right_" #c "]\n\t" \
-    "ldr %[q], %[start_" #c "]\n\t" \
-    output(c##0) "strb %[" #c "0], [%[x]]\n\t" \
-    output(c##1) "strb %[" #c "1], [%[x], %[p]]\n\t" \
-    output(c##2) "strb %[" #c "2], [%[x], %[p], lsl #1]\n\t" \
-    "add %[x], %[x], %[p]\n\t" \
-    output(c##3) "strb %[" #c "3], [%[x], %[p], lsl #1]\n\t"
-#define EMITC_TILE_REGISTERS \
-    [a0] "+r"(sum_a), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "+r"(sum_b), [b1] "=&r"(b1), \
-        [b2] "=&r"(b2), \
-        [b3] "=&r"(b3), [x] "+r"(x), [w] "+r"(w), [even] "=&r"(even), [odd] "=&r"(odd), [p] "=&r"(p), [q] "=&r"(q)
-/* Sums and outputs: store(a) and store(b) have those of a channel. */
-#define EMITC_TILE_BOTH(store) \
-    EMITC_TILE_TEXT \
-    "ldr %[x], %[y]\n\t" \
-    "ldr %[p], %[step]\n\t" store(a) \
-    "sub %[x], %[x], %[p]\n\t" \
-    "add %[x], %[x], #1\n\t" store(b)
-#define EMITC_TILE_UP_STORE(c) EMITC_TILE_STORE(EMITC_TILE_UP, c)
-#define EMITC_TILE_AWAY_STORE(c) EMITC_TILE_STORE(EMITC_TILE_AWAY, c)
-#define EMITC_TILE(store) \
-    __asm__ volatile(EMITC_TILE_BOTH(store) \
-        : EMITC_TILE_REGISTERS \
-        : [most] "m"(most), [end] "m"(end), [y] "m"(y), [step] "m"(step), [q31_a] "m"(a.q31), [right_a] "m"(a.right), \
-          [start_a] "m"(a.start), [q31_b] "m"(b.q31), [right_b] "m"(b.right), [start_b] "m"(b.start) \
-        : "cc", "memory")
-/* What its functions start with. */
-#define EMITC_TILE_START \
-    const int8_t *w = *weights; \
-    const int8_t *const end = w + words * 4; \
-    const int8_t *const most = end - (words & 3) * 4; \
-    int32_t sum_a = bias_a; \
-    int32_t sum_b = bias_b; \
+    "cmp %[x], %[p]\n\t" \
+    "bne 1b\n\t"
+/* The first pointer to the values, and what the loop reads. */
+#define EMITC_TILE_PLACES(joined) \
+    const int32_t skip = -words & (EMITC_TILE_TURN - 1); \
+    const int32_t skipped = skip * EMITC_TILE_WORD_BYTES(joined); \
+    const uint32_t *const end = x + 4 * words;
+#define EMITC_TILE_LOCALS \
     int32_t a1, a2, a3, b1, b2, b3; \
     uint32_t even, odd, p, q;
+#define EMITC_TILE_REGISTERS(mode, a, b) \
+    [a0] mode(a), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] mode(b), [b1] "=&r"(b1), [b2] "=&r"(b2), \
+        [b3] "=&r"(b3), [x] mode(at), [w] "+r"(w), [even] "=&r"(even), [odd] "=&r"(odd), [p] "=&r"(p), [q] "=&r"(q)
 #endif
 
 /* The sums of four pixels and two channels: from bias on the products of `words` words of weights, past which *weights
- * is advanced. x: four words for each of them, one of every pixel. */
-EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(int32_t bias_a, int32_t bias_b, const uint32_t *x,
-    const int8_t **weights, int32_t words)
+ * is advanced. x: four words for each of them, one of every pixel. joined: as the weights are. */
+EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(
+    int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, const bool joined)
 {
+    int32_t a = bias_a;
+    int32_t b = joined ? emitc_joined_start(bias_a, bias_b) : bias_b;
 #if EMITC_TILE_ASM
-    EMITC_TILE_START
-    __asm__ volatile(EMITC_TILE_TEXT : EMITC_TILE_REGISTERS : [most] "m"(most), [end] "m"(end) : "cc", "memory");
-    const emitc_tile t = {sum_a, a1, a2, a3, sum_b, b1, b2, b3};
+    EMITC_TILE_PLACES(joined)
+    EMITC_TILE_LOCALS
+    const uint32_t *at = x - 4 * skip;
+    const int8_t *w = *weights - 4 * skip;
+    if (joined) {
+        __asm__ volatile(EMITC_TILE_SUMS(EMITC_TILE_WIDEN_1)
+            : EMITC_TILE_REGISTERS("+r", a, b) : [skipped] "m"(skipped), [end] "m"(end) : "cc", "memory");
+    } else {
+        __asm__ volatile(EMITC_TILE_SUMS(EMITC_TILE_WIDEN_0)
+            : EMITC_TILE_REGISTERS("+r", a, b) : [skipped] "m"(skipped), [end] "m"(end) : "cc", "memory");
+    }
+    const emitc_tile t = {a, a1, a2, a3, b, b1, b2, b3};
 #else
-    emitc_tile t = {bias_a, bias_a, bias_a, bias_a, bias_b, bias_b, bias_b, bias_b};
+    emitc_tile t = {a, a, a, a, b, b, b, b};
     const int8_t *w = *weights;
     for (int32_t word = words; word > 0; word--) {
         const uint32_t two = emitc_four(w);
         const uint32_t even = emitc_even(two);
-        const uint32_t odd = emitc_odd(two);
+        const uint32_t odd = joined ? two : emitc_odd(two);
         t.a0 = emitc_pair_mac(t.a0, x[0], even);
-        t.b0 = emitc_pair_mac(t.b0, x[0], odd);
+        t.b0 = emitc_joined_mac(t.b0, x[0], odd);
         t.a1 = emitc_pair_mac(t.a1, x[1], even);
-        t.b1 = emitc_pair_mac(t.b1, x[1], odd);
+        t.b1 = emitc_joined_mac(t.b1, x[1], odd);
         t.a2 = emitc_pair_mac(t.a2, x[2], even);
-        t.b2 = emitc_pair_mac(t.b2, x[2], odd);
+        t.b2 = emitc_joined_mac(t.b2, x[2], odd);
         t.a3 = emitc_pair_mac(t.a3, x[3], even);
-        t.b3 = emitc_pair_mac(t.b3, x[3], odd);
+        t.b3 = emitc_joined_mac(t.b3, x[3], odd);
         x += 4;
         w += 4;
     }
 #endif
     *weights = w;
-    return t;
+    return joined ? emitc_parted(t) : t;
 }
 
 #if EMITC_TILE_ASM
-#define EMITC_TILE_FUNCTION(name, text) \
-    EMITC_ALWAYS_INLINE void name( \
-        int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, \
-        int32_t step, \
-        emitc_output a, emitc_output b) \
-    { \
-        EMITC_TILE_START \
-        EMITC_TILE(text##_STORE); \
-        *weights = w; \
-    }
-#else
-#define EMITC_TILE_FUNCTION(name, text) \
-    EMITC_ALWAYS_INLINE void name( \
-        int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, \
-        int32_t step, \
-        emitc_output a, emitc_output b) \
-    { \
-        const emitc_tile t = emitc_tile_sums(bias_a, bias_b, x, weights, words); \
-        y[0] = text(t.a0, a); \
-        y[step] = text(t.a1, a); \
-        y[2 * step] = text(t.a2, a); \
-        y[3 * step] = text(t.a3, a); \
-        y[1] = text(t.b0, b); \
-        y[step + 1] = text(t.b1, b); \
-        y[2 * step + 1] = text(t.b2, b); \
-        y[3 * step + 1] = text(t.b3, b); \
-    }
-#define EMITC_TILE_UP emitc_output_up
-#define EMITC_TILE_AWAY emitc_output_away
-#endif
-
-/* The outputs of four pixels and two channels: emitc_tile_sums, then emitc_output_up or emitc_output_away of each.
- * step: bytes from one pixel's output to the next. */
-EMITC_TILE_FUNCTION(emitc_tile_up, EMITC_TILE_UP)
-EMITC_TILE_FUNCTION(emitc_tile_away, EMITC_TILE_AWAY)
-
-#if EMITC_TILE_ASM
-/* Two words of weights, two values of four channels, meet the same two values of two pixels: 16 products. */
-#define EMITC_TWO_WORD \
-    "ldrd %[p], %[q], [%[x]], #8\n\t" \
-    "ldr %[odd], [%[w]], #4\n\t" \
-    "sxtb16 %[even], %[odd]\n\t" \
-    "sxtb16 %[odd], %[odd], ror #8\n\t" \
-    "smlad %[a0], %[p], %[even], %[a0]\n\t" \
-    "smlad %[b0], %[q], %[even], %[b0]\n\t" \
-    "smlad %[a1], %[p], %[odd], %[a1]\n\t" \
-    "smlad %[b1], %[q], %[odd], %[b1]\n\t" \
-    "ldr %[odd], [%[w]], #4\n\t" \
-    "sxtb16 %[even], %[odd]\n\t" \
-    "sxtb16 %[odd], %[odd], ror #8\n\t" \
-    "smlad %[a2], %[p], %[even], %[a2]\n\t" \
-    "smlad %[b2], %[q], %[even], %[b2]\n\t" \
-    "smlad %[a3], %[p], %[odd], %[a3]\n\t" \
-    "smlad %[b3], %[q], %[odd], %[b3]\n\t"
+/* Two words of weights, two values of four channels, meet the same two values of two pixels: 16 products. number: of
+ * the double word in the turn. */
+#define EMITC_TWO_MAC(channel, weights) \
+    "smlad %[a" #channel "], %[p], %[" #weights "], %[a" #channel "]\n\t" \
+    "smlad %[b" #channel "], %[q], %[" #weights "], %[b" #channel "]\n\t"
+#define EMITC_TWO_VALUES(number) "ldr %[p], [%[x], #8*" #number "]\n\tldr %[q], [%[x], #8*" #number "+4]\n\t"
+#define EMITC_TWO_WIDEN "sxtb16 %[even], %[odd]\n\tsxtb16 %[odd], %[odd], ror #8\n\t"
+#define EMITC_TWO_PLAIN(number) \
+    "ldr %[odd], [%[w], #8*" #number "]\n\t" EMITC_TWO_VALUES(number) \
+    EMITC_TWO_WIDEN EMITC_TWO_MAC(0, even) EMITC_TWO_MAC(1, odd) \
+    "ldr %[odd], [%[w], #8*" #number "+4]\n\t" \
+    EMITC_TWO_WIDEN EMITC_TWO_MAC(2, even) EMITC_TWO_MAC(3, odd)
+#define EMITC_TWO_JOINED(number) \
+    "ldr %[odd], [%[w], #8*" #number "]\n\tldr %[even], [%[w], #8*" #number "+4]\n\t" EMITC_TWO_VALUES(number) \
+    EMITC_TWO_MAC(1, odd) EMITC_TWO_MAC(3, even) \
+    "sxtb16 %[odd], %[odd]\n\tsxtb16 %[even], %[even]\n\t" EMITC_TWO_MAC(0, odd) EMITC_TWO_MAC(2, even)
+/* Four double words a turn until w is at `most`, then one until it is at `end`. Both are in memory: the fourteen
+ * registers that there are hold the rest. */
+#define EMITC_TWO_TEXT(word) \
+    "b 2f\n" \
+    "1:\n\t" word(0) word(1) word(2) word(3) "add %[w], %[w], #32\n\tadd %[x], %[x], #32\n" \
+    "2:\n\t" \
+    "ldr %[p], %[most]\n\t" \
+    "cmp %[w], %[p]\n\t" \
+    "bne 1b\n\t" \
+    "b 4f\n" \
+    "3:\n\t" word(0) "add %[w], %[w], #8\n\tadd %[x], %[x], #8\n" \
+    "4:\n\t" \
+    "ldr %[p], %[end]\n\t" \
+    "cmp %[w], %[p]\n\t" \
+    "bne 3b"
+#define EMITC_TWO_OPERANDS \
+    : [a0] "+r"(t.a0), [a1] "+r"(t.a1), [a2] "+r"(t.a2), [a3] "+r"(t.a3), [b0] "+r"(t.b0), [b1] "+r"(t.b1), \
+      [b2] "+r"(t.b2), [b3] "+r"(t.b3), [x] "+r"(x), [w] "+r"(w), [even] "=&r"(even), [odd] "=&r"(odd), \
+      [p] "=&r"(p), [q] "=&r"(q) \
+    : [most] "m"(most), [end] "m"(end) \
+    : "cc", "memory"
 #endif
 
 /* To the sums t of two pixels (a, b) and four channels adds the products of `words` double words of weights, the first
  * with two values of channels 0 and 1, the second of 2 and 3; *weights is advanced past them. x: two words for each of
- * them, one of either pixel. */
-EMITC_ALWAYS_INLINE emitc_tile emitc_two_more(emitc_tile t, const uint32_t *x, const int8_t **weights, int32_t words)
+ * them, one of either pixel. joined: as the weights are, and the sums. */
+EMITC_ALWAYS_INLINE emitc_tile emitc_two_more(
+    emitc_tile t, const uint32_t *x, const int8_t **weights, int32_t words, const bool joined)
 {
     const int8_t *w = *weights;
 #if EMITC_TILE_ASM && !defined(__OPTIMIZE_SIZE__) /* gcc inlines it there where a register is missing */
     const int8_t *const end = w + 8 * words;
     const int8_t *const most = end - 8 * (words & 3);
     uint32_t even, odd, p, q;
-    __asm__ volatile(
-        "b 2f\n"
-        "1:\n\t" EMITC_TWO_WORD EMITC_TWO_WORD EMITC_TWO_WORD EMITC_TWO_WORD
-        "2:\n\t"
-        "ldr %[p], %[most]\n\t"
-        "cmp %[w], %[p]\n\t"
-        "bne 1b\n\t"
-        "b 4f\n"
-        "3:\n\t" EMITC_TWO_WORD
-        "4:\n\t"
-        "ldr %[p], %[end]\n\t"
-        "cmp %[w], %[p]\n\t"
-        "bne 3b"
-        : [a0] "+r"(t.a0), [a1] "+r"(t.a1), [a2] "+r"(t.a2), [a3] "+r"(t.a3), [b0] "+r"(t.b0), [b1] "+r"(t.b1),
-          [b2] "+r"(t.b2), [b3] "+r"(t.b3), [x] "+r"(x), [w] "+r"(w), [even] "=&r"(even), [odd] "=&r"(odd),
-          [p] "=&r"(p), [q] "=&r"(q)
-        : [most] "m"(most), [end] "m"(end)
-        : "cc", "memory");
+    if (joined) {
+        __asm__ volatile(EMITC_TWO_TEXT(EMITC_TWO_JOINED) EMITC_TWO_OPERANDS);
+    } else {
+        __asm__ volatile(EMITC_TWO_TEXT(EMITC_TWO_PLAIN) EMITC_TWO_OPERANDS);
+    }
+    *weights = w;
+    return t;
 #else
+    emitc_acc4 a = {t.a0, t.a1, t.a2, t.a3};
+    emitc_acc4 b = {t.b0, t.b1, t.b2, t.b3};
     for (int32_t word = words; word > 0; word--) {
-        const uint32_t first = emitc_four(w);
-        const uint32_t second = emitc_four(w + 4);
-        t.a0 = emitc_pair_mac(t.a0, x[0], emitc_even(first));
-        t.b0 = emitc_pair_mac(t.b0, x[1], emitc_even(first));
-        t.a1 = emitc_pair_mac(t.a1, x[0], emitc_odd(first));
-        t.b1 = emitc_pair_mac(t.b1, x[1], emitc_odd(first));
-        t.a2 = emitc_pair_mac(t.a2, x[0], emitc_even(second));
-        t.b2 = emitc_pair_mac(t.b2, x[1], emitc_even(second));
-        t.a3 = emitc_pair_mac(t.a3, x[0], emitc_odd(second));
-        t.b3 = emitc_pair_mac(t.b3, x[1], emitc_odd(second));
+        a = emitc_two_words_mac(a, x[0], emitc_four(w), emitc_four(w + 4), joined);
+        b = emitc_two_words_mac(b, x[1], emitc_four(w), emitc_four(w + 4), joined);
         x += 2;
         w += 8;
     }
-#endif
     *weights = w;
-    return t;
+    return emitc_tile_of(a, b);
+#endif
+}
+
+/* The sums of two pixels from the bias on, as emitc_two_more takes them, and back. */
+EMITC_ALWAYS_INLINE emitc_tile emitc_two_start(const int32_t *bias, const bool joined)
+{
+    const emitc_acc4 start = {bias[0], bias[1], bias[2], bias[3]};
+    const emitc_acc4 acc = joined ? emitc_joined_acc4(start) : start;
+    return emitc_tile_of(acc, acc);
+}
+
+EMITC_ALWAYS_INLINE emitc_tile emitc_two_end(emitc_tile t, const bool joined)
+{
+    const emitc_acc4 a = {t.a0, t.a1, t.a2, t.a3};
+    const emitc_acc4 b = {t.b0, t.b1, t.b2, t.b3};
+    return joined ? emitc_tile_of(emitc_parted_acc4(a), emitc_parted_acc4(b)) : t;
 }
 
 /* emitc_two_more from the bias on. */
-EMITC_ALWAYS_INLINE emitc_tile emitc_two_sums(const int32_t *bias, const uint32_t *x, const int8_t **weights,
-    int32_t words)
+EMITC_ALWAYS_INLINE emitc_tile emitc_two_sums(
+    const int32_t *bias, const uint32_t *x, const int8_t **weights, int32_t words, const bool joined)
 {
-    const emitc_tile t = {bias[0], bias[1], bias[2], bias[3], bias[0], bias[1], bias[2], bias[3]};
-    return emitc_two_more(t, x, weights, words);
+    return emitc_two_end(emitc_two_more(emitc_two_start(bias, joined), x, weights, words, joined), joined);
 }
 
-/* emitc_two_more for `blocks` contiguous sums, whose weights are `step` bytes apart. */
-EMITC_NOINLINE void emitc_two_more_each(
-    emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, int32_t step)
-{
-    for (int32_t block = 0; block < blocks; block++) {
-        const int8_t *w = weights;
-        sums[block] = emitc_two_more(sums[block], x, &w, words);
-        weights += step;
+/* Functions that do emitc_two_more for `blocks` sums that follow each other, whose weights are `step` bytes apart, and
+ * the same for the first pixel alone, whose words follow each other in x. */
+#define EMITC_MORE_EACH(two, one, joined) \
+    EMITC_NOINLINE void two(emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, \
+        int32_t step) \
+    { \
+        for (int32_t block = 0; block < blocks; block++) { \
+            const int8_t *w = weights; \
+            sums[block] = emitc_two_more(sums[block], x, &w, words, joined); \
+            weights += step; \
+        } \
+    } \
+    EMITC_NOINLINE void one(emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, \
+        int32_t step) \
+    { \
+        for (int32_t block = 0; block < blocks; block++) { \
+            const int8_t *w = weights; \
+            const emitc_tile t = sums[block]; \
+            const emitc_acc4 a = {t.a0, t.a1, t.a2, t.a3}; \
+            const emitc_acc4 b = {t.b0, t.b1, t.b2, t.b3}; \
+            sums[block] = emitc_tile_of(emitc_one_more(a, x, &w, words, joined), b); \
+            weights += step; \
+        } \
     }
-}
-
-/* The same for the first pixel alone; x: its words, contiguous. */
-EMITC_NOINLINE void emitc_first_more_each(
-    emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, int32_t step)
-{
-    for (int32_t block = 0; block < blocks; block++) {
-        const int8_t *w = weights;
-        emitc_tile *const t = &sums[block];
-        const emitc_acc4 start = {t->a0, t->a1, t->a2, t->a3};
-        const emitc_acc4 acc = emitc_one_more(start, x, &w, words);
-        t->a0 = acc.a0;
-        t->a1 = acc.a1;
-        t->a2 = acc.a2;
-        t->a3 = acc.a3;
-        weights += step;
-    }
-}
-
-/* emitc_tile_sums by float32 factors: emitc_output_float of each. */
-EMITC_ALWAYS_INLINE void emitc_tile_float(
-    int32_t bias_a, int32_t bias_b, const uint32_t *x, const int8_t **weights, int32_t words, int8_t *y, int32_t step,
-    float factor_a, float factor_b, int32_t offset)
-{
-#if EMITC_TILE_ASM && defined(__ARM_FP)
-    EMITC_TILE_START
-    __asm__ volatile(EMITC_TILE_BOTH(EMITC_TILE_FLOAT)
-        : EMITC_TILE_REGISTERS
-        : [most] "m"(most), [end] "m"(end), [y] "m"(y), [step] "m"(step), [factor_a] "m"(factor_a),
-            [factor_b] "m"(factor_b),
-          [offset] "m"(offset)
-        : "cc", "memory", "s0", "s1", "s2", "s3", "s4");
-    *weights = w;
-#else
-    const emitc_tile t = emitc_tile_sums(bias_a, bias_b, x, weights, words);
-    y[0] = emitc_output_float(t.a0, factor_a, offset);
-    y[step] = emitc_output_float(t.a1, factor_a, offset);
-    y[2 * step] = emitc_output_float(t.a2, factor_a, offset);
-    y[3 * step] = emitc_output_float(t.a3, factor_a, offset);
-    y[1] = emitc_output_float(t.b0, factor_b, offset);
-    y[step + 1] = emitc_output_float(t.b1, factor_b, offset);
-    y[2 * step + 1] = emitc_output_float(t.b2, factor_b, offset);
-    y[3 * step + 1] = emitc_output_float(t.b3, factor_b, offset);
-#endif
-}
+EMITC_MORE_EACH(emitc_two_more_each, emitc_first_more_each, false)
+EMITC_MORE_EACH(emitc_two_more_each_joined, emitc_first_more_each_joined, true)
 
 /* emitc_tap_mac4 for two pixels, with the sums a and b; one is at *first, the other one at *second. */
 EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac4_twice(

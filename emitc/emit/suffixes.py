@@ -30,6 +30,7 @@ _WORDS = MappingProxyType({
     "spread": "filters lie value by value",
     "zero": "all weights have one zero point",
     "wz": "weights have zero points",
+    "joined": "weights of two channels are one number of 16 bits",
     "w4": "weights have 4 bits",
     "many": "more boxes than 16 bits count",
     "pull": "elements are moved against the order of the output",

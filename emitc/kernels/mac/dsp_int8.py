@@ -2,8 +2,9 @@
 
 SMLAD adds two products of int16. SXTB16 widens the first and the third byte of a word to such a pair of operands, and with a
 rotation the second and the fourth. So weights of two channels share a word: its even bytes are the first channel's, its odd bytes
-the second's. Where a window or a row reaches outside the input, the kernels read the zero point instead, so that one bias holds
-its term for all pixels.
+the second's. Joined weights need no second SXTB16: the halves of the word as it is are 256 times the second channel's weights
+plus the first one's, and SMLAD gives 256 times the second sum plus the first one (`FoldedWeights.joined`). Where a window or a
+row reaches outside the input, the kernels read the zero point instead, so that one bias holds its term for all pixels.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ from emitc.numerics.requantize import INT32_MAX, Int64
 HEADER = "emitc_dsp.h"
 HEADERS = (HEADER, "emitc_dsp_tile.h")
 """Of kernels that add up products."""
+PIXEL_HEADERS = (*HEADERS, "emitc_dsp_pixels.h")
+"""Of kernels that make all channels of several pixels."""
 BYTES_HEADER = "emitc_dsp_pool.h"
 """Of kernels that take bytes four by four, which need HEADER too."""
 PIXELS = 4
@@ -150,16 +153,18 @@ def _tiled(folded: FoldedWeights, tile: Tile) -> Layer | str:
     problem, (kernel_h, _) = folded.problem, folded.problem.kernel
     channels = problem.channels
     zero_params: tuple[Param, ...] = ()
-    if zero := weights_zero(problem.bound):
+    zero = weights_zero(problem.bound)
+    folded = folded.joined(zero)
+    if zero:
         with_zero = _with_weight_zero(folded, zero)
         if isinstance(with_zero, str):
             return with_zero
         folded = with_zero
-    runs = folded.filters.reshape(channels, kernel_h, -1)
+    runs, joined = folded.filters.reshape(channels, kernel_h, -1), folded.spec.joined
     if zero:
-        values, words, zero_params = _with_zero_words(runs, zero)
+        values, words, zero_params = _with_zero_words(runs, zero, joined=joined)
     else:
-        values, words = (pack_filter_pairs if tile.pixels == PIXELS else pack_filter_quads)(runs)
+        values, words = (pack_filter_pairs if tile.pixels == PIXELS else pack_filter_quads)(runs, joined=joined)
     if tile.name:
         folded = replace(folded, spec=folded.spec.extended(f"_{tile.name}", window=tile.name))
     words_in_scratch = words
@@ -174,13 +179,13 @@ def _tiled(folded: FoldedWeights, tile: Tile) -> Layer | str:
         problem.window_params + params,
         scratch=(Scratch("windows", 4 * tile.pixels * words_in_scratch),),
         by_rows=tile.by_rows,
-        headers=HEADERS,
+        headers=PIXEL_HEADERS if tile.pixels == PIXELS else HEADERS,
     )
 
 
-def _with_zero_words(runs: Int64, zero: int) -> tuple[NDArray[np.int8], int, tuple[Param, ...]]:
+def _with_zero_words(runs: Int64, zero: int, *, joined: bool) -> tuple[NDArray[np.int8], int, tuple[Param, ...]]:
     """`pack_filter_pairs_with_zero`, whose last number comes as a parameter."""
-    values, words, zero_words = pack_filter_pairs_with_zero(runs, zero)
+    values, words, zero_words = pack_filter_pairs_with_zero(runs, zero, joined=joined)
     what = "the last ones, for the weights' zero point"
     return values, words, (Param("sum_words", "int32_t", zero_words, what),)
 
@@ -207,29 +212,32 @@ def _without_scratch(folded: FoldedWeights) -> Layer:
 
 def _matrix_product(folded: FoldedWeights, by_rows: ByRows | None, *, scratch: bool) -> Layer | str:
     problem = folded.problem
+    out, depth = folded.filters.shape
+    by_row = problem.pixels < PIXELS or out == 1 or not scratch
     zero_params: tuple[Param, ...] = ()
-    if zero := weights_zero(problem.bound):
+    zero = weights_zero(problem.bound)
+    folded = folded.joined(zero)
+    if zero:
         with_zero = _with_weight_zero(folded, zero)
         if isinstance(with_zero, str):
             return with_zero
         folded = with_zero
-    out, depth = folded.filters.shape
-    if problem.pixels < PIXELS or out == 1 or not scratch:
+    if by_row:
         if zero:
             zero_params = (Param("weights_zero", "int32_t", zero, "the weights' zero point"),)
         return folded.layer(
             "matrix/row_dsp",
-            packed_table(pack_dsp_blocks(folded.filters), (out, depth), CHANNEL_PAIRS, 1),
+            packed_table(pack_dsp_blocks(folded.filters, joined=folded.spec.joined), (out, depth), CHANNEL_PAIRS, 1),
             (*problem.size_params, *zero_params, *problem.output_limits),
             ahead=whole_window(out, BLOCK, 1),
             by_rows=by_rows,
             headers=HEADERS,
         )
-    runs = folded.filters.reshape(out, 1, depth)
+    runs, joined = folded.filters.reshape(out, 1, depth), folded.spec.joined
     if zero:
-        values, words, zero_params = _with_zero_words(runs, zero)
+        values, words, zero_params = _with_zero_words(runs, zero, joined=joined)
     else:
-        values, words = pack_filter_pairs(runs)
+        values, words = pack_filter_pairs(runs, joined=joined)
     of_pair = Param("words", "int32_t", words, "of the weights of two channels")
     return folded.layer(
         "matrix/matrix_dsp",
@@ -237,7 +245,7 @@ def _matrix_product(folded: FoldedWeights, by_rows: ByRows | None, *, scratch: b
         (*problem.size_params, of_pair, *zero_params, *problem.output_limits),
         scratch=(Scratch("windows", 4 * PIXELS * words),),
         by_rows=by_rows,
-        headers=HEADERS,
+        headers=PIXEL_HEADERS,
     )
 
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from emitc.kernels.mac.dsp_int8 import CHANNEL_PAIRS, HEADERS, fold_windows
+from emitc.kernels.mac.dsp_int8 import CHANNEL_PAIRS, PIXEL_HEADERS, fold_windows
 from emitc.kernels.mac.problem import MacProblem, packed_table
 from emitc.kernels.mac.weight_packing import adjacent_order, pack_filter_pairs
 from emitc.layer import ByRows, Layer, Param, Scratch
 
-_HEADERS = (*HEADERS, "emitc_dsp_span.h")
+_HEADERS = (*PIXEL_HEADERS, "emitc_dsp_span.h")
 MOST_WORDS = 12
-"""Of a window's row: its products are printed one after the other, 15 instructions for four pixels."""
+"""Of a window's row: its products are printed one after the other, 14 instructions for four pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,9 @@ def convolution(problem: MacProblem, *, pixels: int) -> Layer | str:
         return "its windows do not overlap along the row"
     if stretch.words > MOST_WORDS:
         return f"more than {2 * MOST_WORDS} values in a row of the window"
+    folded = folded.joined()
     runs = folded.filters.reshape(problem.channels, kernel_h, stretch.run)
-    values, words = pack_filter_pairs(runs, adjacent_order(stretch.run))
+    values, words = pack_filter_pairs(runs, adjacent_order(stretch.run), joined=folded.spec.joined)
     of_pair = Param("words", "int32_t", words, "of the weights of two channels")
     return replace(folded, spec=folded.spec.extended(f"_{stretch.name}", window=stretch.name)).layer(
         "convolution/conv_2d_span_dsp",
@@ -96,10 +97,10 @@ def relative_cost(problem: MacProblem, pixels: int) -> float:
     stretch, (kernel_h, _) = _stretch(problem, pixels), problem.kernel
     _, out_h, out_w, out_c = problem.bound.output.shape
     pairs = (out_c + 1) // 2
-    word = (15 if pixels == 4 else 12) - (0 if stretch.step % 2 else 2 if pixels == 4 or stretch.step == 2 else 1)
-    inside = kernel_h * (word * stretch.words + 4) + 14 * pixels + 24
+    word = 14 if pixels == 4 else 9 if stretch.step == 2 else 11
+    inside = kernel_h * (word * stretch.words + 6) + 12 * pixels + 40
     ours = -(-out_w // pixels) * out_h * (pairs * inside + kernel_h * (1.75 * stretch.values + 12) + 60)
     theirs = -(-out_w * out_h // 4) * (
-        pairs * (13 * stretch.words * kernel_h + 110) + 4 * kernel_h * (2.5 * stretch.run + 18)
+        pairs * (14.6 * stretch.words * kernel_h + 88) + 4 * kernel_h * (2.5 * stretch.run + 18) + 60
     )
     return ours / theirs

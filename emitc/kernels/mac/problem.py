@@ -44,6 +44,8 @@ FULL = Clamp(-128, 127)
 _SHORT_SUM = 1 << 30
 """Sums below this may be doubled, which the multiplication that keeps the upper half needs."""
 LARGEST_SHIFT = 22
+_JOINED_SUM = (1 << 23) - 3 * 128 * 128
+"""A second sum of joined weights has 24 bits, with its sign; kernels may add up to three products of bytes later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,25 @@ class FoldedWeights:
         """The largest one of them."""
         return int(self.largest_sums.max())
 
+    @property
+    def ends(self) -> Int64:
+        """The lowest sum that int8 values can give, and the highest one, per output channel."""
+        low, high = -128 * self.filters, 127 * self.filters
+        return np.stack([self.bias + pick(low, high).sum(axis=1) for pick in (np.minimum, np.maximum)])
+
+    def joined(self, zero: int = 0) -> FoldedWeights:
+        """The same with the weights of two channels as one number of 16 bits, where all of these numbers and sums allow it.
+
+        SMLAD of the number gives 256 times the second channel's sum plus the first one's. zero: weights' zero point, which the
+        filters lack here and the kernel takes off.
+        """
+        first, second = self.filters[:-1] + zero, self.filters[1:] + zero
+        fits = not ((second == -128) & (first < 0)).any() and zero != -128
+        low, high = self.ends
+        if not fits or low.min() < -_JOINED_SUM or high.max() >= _JOINED_SUM:
+            return self
+        return replace(self, spec=self.spec.extended("_joined", joined=True))
+
     def simplified(self) -> FoldedWeights:
         """The same with constant output channels in the plainest form that gives the same constant.
 
@@ -167,9 +188,7 @@ class FoldedWeights:
         scale, y = self.scale, self.problem.bound.output
         if not scale.per_channel or not scale.q31:
             return self
-        low, high = -128 * self.filters, 127 * self.filters
-        ends = np.stack([self.bias + pick(low, high).sum(axis=1) for pick in (np.minimum, np.maximum)])
-        outputs = scale.apply(ends, y.zero_point, self.problem.clamp, y.dtype).astype(np.int64)
+        outputs = scale.apply(self.ends, y.zero_point, self.problem.clamp, y.dtype).astype(np.int64)
         constant = outputs[0] == outputs[1]
         # A multiplier of 1/2 and a shift by 1 divide by 4.
         return replace(

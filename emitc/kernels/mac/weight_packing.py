@@ -6,6 +6,8 @@ as in TFLite files: two of four bits in a byte, the first one in the low half, a
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -96,54 +98,80 @@ def _groups(out: int, size: int) -> NDArray[np.int64]:
     return np.concatenate([np.arange(whole), np.arange(out - size, out)[: size * min(1, out % size)]])
 
 
-def pack_filter_pairs(filters: Array, order: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int8], int]:
+def joined_pairs(filters: NDArray[Any]) -> NDArray[Any]:
+    """Filters of an even number, of which each second one has 1 less where the weight of the first one is negative.
+
+    So the bytes of both are those of an int16, 256 times the second weight plus the first one.
+
+    >>> joined_pairs(np.array([[-1, 2], [3, 4]])).tolist()
+    [[-1, 2], [2, 4]]
+    """
+    borrowed = filters.copy()
+    borrowed[1::2] -= filters[::2] < 0
+    return borrowed
+
+
+def pack_filter_pairs(
+    filters: Array, order: NDArray[np.int64] | None = None, *, joined: bool = False
+) -> tuple[NDArray[np.int8], int]:
     """Filters [O, runs, length] in pairs for SMLAD, and the words of a pair.
 
     A word has two weights of the pair's first filter in its even bytes and two of the second in its odd bytes. A run of odd
-    length has a zero at its end. order: of a run's values, two for each word; `widening_order` by default.
+    length has a zero at its end. order: of a run's values, two for each word; `widening_order` by default. joined: as
+    `joined_pairs`.
     """
     out, _, length = filters.shape
     order = widening_order(length) if order is None else order
-    padded = np.pad(filters[_groups(out, 2)], ((0, 0), (0, 0), (0, 1)))  # index -1 is the zero at the end of each run
+    grouped = filters[_groups(out, 2)]
+    if joined:
+        grouped = joined_pairs(grouped)
+    padded = np.pad(grouped, ((0, 0), (0, 0), (0, 1)))  # index -1 is the zero at the end of each run
     words = padded[:, :, order].reshape(-1, 2, filters.shape[1] * len(order), 2)
     return np.ascontiguousarray(words.transpose(0, 2, 3, 1)).reshape(-1).astype(np.int8), words.shape[2]
 
 
-def pack_filter_quads(filters: Array, order: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int8], int]:
+def pack_filter_quads(
+    filters: Array, order: NDArray[np.int64] | None = None, *, joined: bool = False
+) -> tuple[NDArray[np.int8], int]:
     """Filters [O, runs, length] in fours, and the words of a pair: a word of the first pair, then one of the second.
 
-    order: as `pack_filter_pairs` takes it.
+    order, joined: as `pack_filter_pairs` takes them.
     """
-    values, words = pack_filter_pairs(filters[_groups(len(filters), 4)], order)
+    values, words = pack_filter_pairs(filters[_groups(len(filters), 4)], order, joined=joined)
     return np.ascontiguousarray(values.reshape(-1, 2, words, 4).transpose(0, 2, 1, 3)).reshape(-1), words
 
 
-def pack_filter_pairs_with_zero(filters: Array, zero: int) -> tuple[NDArray[np.int8], int, int]:
+def pack_filter_pairs_with_zero(
+    filters: Array, zero: int, *, joined: bool = False
+) -> tuple[NDArray[np.int8], int, int]:
     """`pack_filter_pairs` of weights as the model has them, and words of their zero point after each pair.
 
     The kernel multiplies those words by minus the sum of the values. Also the words of a pair with them, and their number.
     """
-    values, words = pack_filter_pairs(filters)
+    values, words = pack_filter_pairs(filters, joined=joined)
     zero_words = -(-128 * filters.shape[1] * filters.shape[2] // (2 * _HALF_WORD))
     pairs = values.reshape(-1, words, 4)
-    zeros = np.full((len(pairs), zero_words, 4), zero, np.int8)
+    second = zero - (joined and zero < 0)
+    zeros = np.tile(np.array([zero, second] * 2, np.int8), (len(pairs), zero_words, 1))
     return np.concatenate([pairs, zeros], axis=1).reshape(-1), words + zero_words, zero_words
 
 
-def pack_dsp_blocks(filters: Array) -> NDArray[np.int8]:
+def pack_dsp_blocks(filters: Array, *, joined: bool = False) -> NDArray[np.int8]:
     """Filters [O, K] in blocks of four for kernels that widen the input's bytes as they read them.
 
     For four values of the input, a block has two words of SMLAD operands for its first two filters, then two for the others.
+    joined: as `joined_pairs`, but for the values that are left over.
     """
     whole, depth = len(filters) // BLOCK * BLOCK, filters.shape[1]
     count, quads = whole // BLOCK, depth // 4
     blocks = filters[:whole].reshape(count, 2, 2, depth)  # block, pair of filters, filter of it, value
+    in_words = filters[:whole, : 4 * quads]
     # Values 0 1 2 3 of an input word are [low even, low odd, high even, high odd].
-    words = blocks[..., : 4 * quads].reshape(count, 2, 2, quads, 2, 2)
+    words = (joined_pairs(in_words) if joined else in_words).reshape(count, 2, 2, quads, 2, 2)
     words = words.transpose(0, 3, 5, 1, 4, 2).reshape(count, 16 * quads)
     rest = blocks[..., 4 * quads :].transpose(0, 3, 1, 2).reshape(count, 4 * (depth % 4))
-    joined = np.concatenate([words, rest], axis=1).reshape(-1)
-    return np.concatenate([joined, filters[whole:].reshape(-1)]).astype(np.int8)
+    in_blocks = np.concatenate([words, rest], axis=1).reshape(-1)
+    return np.concatenate([in_blocks, filters[whole:].reshape(-1)]).astype(np.int8)
 
 
 def pack_mve_blocks(filters: Array) -> NDArray[np.int8]:

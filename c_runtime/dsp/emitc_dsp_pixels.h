@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
+/* emitc for cores with the DSP extension: the outputs of several pixels and of all channels, where each channel's sum
+ * is requantized without further limits. The loop over the channels is in assembly too where gcc compiles, so that
+ * nothing is spilled and no place is computed for a pair of channels.
+ *
+ * Part of a package whose kernels use it; see emitc_dsp_tile.h. Names in the assembly are those of its loops.
+ */
+#ifndef EMITC_DSP_PIXELS_H
+#define EMITC_DSP_PIXELS_H
+
+#include "emitc_dsp_tile.h"
+
+/* The channels of a layer. factor: their Q31 multipliers, or float32 factors. right: shifts, for multipliers. offset:
+ * of the output, as the requantization takes it: 2 * zero point + 1 for multipliers, the zero point for factors. */
+typedef struct emitc_out_channels {
+    const int32_t *bias;
+    const void *factor;
+    const int8_t *right;
+    int32_t offset;
+} emitc_out_channels;
+
+/* A sum as the output of a channel. */
+EMITC_ALWAYS_INLINE int8_t emitc_channel_up(const emitc_out_channels *c, int32_t channel, int32_t acc)
+{
+    return emitc_output_up(acc, emitc_output_of(((const int32_t *)c->factor)[channel], c->right[channel], c->offset));
+}
+
+EMITC_ALWAYS_INLINE int8_t emitc_channel_away(const emitc_out_channels *c, int32_t channel, int32_t acc)
+{
+    return emitc_output_away(acc, emitc_output_of(((const int32_t *)c->factor)[channel], c->right[channel], c->offset));
+}
+
+EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int32_t channel, int32_t acc)
+{
+    return emitc_output_float(acc, ((const float *)c->factor)[channel], c->offset);
+}
+
+#if EMITC_TILE_ASM
+/* One sum as an output; even is its multiplier, odd the shift, q what is added before it. twice: how it is doubled. */
+#define EMITC_PIXELS_UP(sum, twice) \
+    twice(sum) \
+    "smmlar %[" #sum "], %[" #sum "], %[even], %[q]\n\t" \
+    "asr %[" #sum "], %[" #sum "], %[odd]\n\t" \
+    "ssat %[" #sum "], #8, %[" #sum "]\n\t"
+#define EMITC_PIXELS_AWAY(sum, twice) \
+    twice(sum) \
+    "smmulr %[" #sum "], %[" #sum "], %[even]\n\t" \
+    "add %[" #sum "], %[" #sum "], %[" #sum "], asr #31\n\t" \
+    "add %[" #sum "], %[" #sum "], %[q]\n\t" \
+    "asr %[" #sum "], %[" #sum "], %[odd]\n\t" \
+    "ssat %[" #sum "], #8, %[" #sum "]\n\t"
+#define EMITC_PIXELS_OF_1_TWICE(sum) "lsl %[" #sum "], %[" #sum "], #1\n\t"
+#define EMITC_PIXELS_OF_256_TWICE(sum) "asr %[" #sum "], %[" #sum "], #7\n\t"
+#define EMITC_PIXELS_EACH_3(one, c, how) one(c##0, how) one(c##1, how) one(c##2, how)
+#define EMITC_PIXELS_EACH_4(one, c, how) EMITC_PIXELS_EACH_3(one, c, how) one(c##3, how)
+/* All sums of one channel as outputs. of: EMITC_PIXELS_OF_1, or EMITC_PIXELS_OF_256 where they are 256 times that. */
+#define EMITC_PIXELS_START "lsl %[q], %[q], %[odd]\n\tasr %[q], %[q], #1\n\t"
+#define EMITC_PIXELS_ALL_UP(n, c, of) EMITC_PIXELS_START EMITC_PIXELS_EACH_##n(EMITC_PIXELS_UP, c, of##_TWICE)
+#define EMITC_PIXELS_ALL_AWAY(n, c, of) EMITC_PIXELS_START EMITC_PIXELS_EACH_##n(EMITC_PIXELS_AWAY, c, of##_TWICE)
+/* The same by a float32 factor, in even; q is the output's zero point. */
+#define EMITC_PIXELS_OF_1(sum)
+#define EMITC_PIXELS_OF_256(sum) "asr %[" #sum "], %[" #sum "], #8\n\t"
+#define EMITC_PIXELS_ONCE(sum, of) of(sum)
+#define EMITC_PIXELS_PLACE(sum, of) "qadd %[" #sum "], %[" #sum "], %[q]\n\tssat %[" #sum "], #8, %[" #sum "]\n\t"
+#define EMITC_PIXELS_ALL_FLOAT(n, c, of) \
+    EMITC_PIXELS_EACH_##n(EMITC_PIXELS_ONCE, c, of) \
+    "vmov s4, %[even]\n\t" \
+    "vmov s0, s1, %[" #c "0], %[" #c "1]\n\tvmov s2, s3, %[" #c "2], %[" #c "3]\n\t" \
+    "vcvt.f32.s32 s0, s0\n\tvcvt.f32.s32 s1, s1\n\tvcvt.f32.s32 s2, s2\n\tvcvt.f32.s32 s3, s3\n\t" \
+    "vmul.f32 s0, s0, s4\n\tvmul.f32 s1, s1, s4\n\tvmul.f32 s2, s2, s4\n\tvmul.f32 s3, s3, s4\n\t" \
+    "vcvtr.s32.f32 s0, s0\n\tvcvtr.s32.f32 s1, s1\n\tvcvtr.s32.f32 s2, s2\n\tvcvtr.s32.f32 s3, s3\n\t" \
+    "vmov %[" #c "0], %[" #c "1], s0, s1\n\tvmov %[" #c "2], %[" #c "3], s2, s3\n\t" \
+    EMITC_PIXELS_EACH_##n(EMITC_PIXELS_PLACE, c, of)
+/* What joined weights (1) need besides: both sums' start, and the second sums after them. */
+#define EMITC_PIXELS_JOIN_0
+#define EMITC_PIXELS_JOIN_1 "add %[b0], %[a0], %[b0], lsl #8\n\t"
+#define EMITC_PIXELS_PART(sum, from) "sub %[b" #sum "], %[b" #sum "], %[a" #sum "]\n\t"
+#define EMITC_PIXELS_SECOND_0(n, all) all(n, b, EMITC_PIXELS_OF_1)
+#define EMITC_PIXELS_SECOND_1(n, all) all(n, b, EMITC_PIXELS_OF_256)
+#define EMITC_PIXELS_PART_0(n)
+#define EMITC_PIXELS_PART_1(n) EMITC_PIXELS_EACH_##n(EMITC_PIXELS_PART, , )
+/* Where the factors of the pair's channels are: of channels that have their own (1), or that have all the first (0). */
+#define EMITC_PIXELS_AT_0 "mov %[p], #0\n\t"
+#define EMITC_PIXELS_AT_1 "ldr %[p], %[o]\n\t"
+#define EMITC_PIXELS_NEXT_0
+#define EMITC_PIXELS_NEXT_1 "add %[p], %[p], #1\n\t"
+#define EMITC_PIXELS_FACTORS \
+    "ldr %[even], [%[even], %[p], lsl #2]\n\tldrsb %[odd], [%[odd], %[p]]\n\tldr %[q], %[offset]\n\t"
+/* Both channels of a pixel in one store; p is the distance from pixel to pixel. */
+#define EMITC_PIXELS_BOTH(sum, to) "bfi %[a" #sum "], %[b" #sum "], #8, #24\n\tstrh %[a" #sum "], [%[x]" to "]\n\t"
+#define EMITC_PIXELS_STORE_3 \
+    EMITC_PIXELS_BOTH(0, "") EMITC_PIXELS_BOTH(1, ", %[p]") EMITC_PIXELS_BOTH(2, ", %[p], lsl #1")
+#define EMITC_PIXELS_STORE_4 \
+    EMITC_PIXELS_STORE_3 "add %[x], %[x], %[p]\n\t" EMITC_PIXELS_BOTH(3, ", %[p], lsl #1")
+/* Pairs of channels until `count` are done. sums: text that adds up a pair's products. */
+#define EMITC_PIXELS_PAIRS(n, sums, all, each, joined) \
+    "2:\n\t" \
+    "ldr %[x], %[first]\n\tldr %[p], %[o]\n\tldr %[odd], %[back]\n\tldr %[even], %[bias]\n\t" \
+    "sub %[w], %[w], %[odd]\n\t" \
+    "add %[even], %[even], %[p], lsl #2\n\t" \
+    "ldr %[a0], [%[even]]\n\tldr %[b0], [%[even], #4]\n\t" \
+    EMITC_PIXELS_JOIN_##joined sums EMITC_PIXELS_PART_##joined(n) \
+    EMITC_PIXELS_AT_##each \
+    "ldr %[q], %[o]\n\tldr %[x], %[y]\n\tldr %[even], %[factor]\n\tldr %[odd], %[right]\n\t" \
+    "add %[x], %[x], %[q]\n\t" \
+    EMITC_PIXELS_FACTORS all(n, a, EMITC_PIXELS_OF_1) \
+    EMITC_PIXELS_AT_##each \
+    "ldr %[even], %[factor]\n\tldr %[odd], %[right]\n\t" \
+    EMITC_PIXELS_NEXT_##each \
+    EMITC_PIXELS_FACTORS "ldr %[p], %[step]\n\t" \
+    EMITC_PIXELS_SECOND_##joined(n, all) EMITC_PIXELS_STORE_##n \
+    "ldr %[p], %[o]\n\tldr %[q], %[count]\n\t" \
+    "add %[p], %[p], #2\n\t" \
+    "str %[p], %[o]\n\t" \
+    "cmp %[p], %[q]\n\t" \
+    "bne 2b"
+#if defined(__ARM_FP)
+#define EMITC_PIXELS_CLOBBERED "cc", "memory", "s0", "s1", "s2", "s3", "s4"
+#else
+#define EMITC_PIXELS_CLOBBERED "cc", "memory"
+#endif
+/* The text in its operands. places: states skip, skipped and end. */
+#define EMITC_PIXELS_TEXT(n, places, sums, all, one, add, each, joined) \
+    places EMITC_TILE_LOCALS \
+    const int32_t *const bias = c->bias + channel; \
+    const int32_t *const factor = (const int32_t *)c->factor + (each) * channel; \
+    const int8_t *const right = c->right + (each) * channel; \
+    const int32_t offset = c->offset; \
+    const uint32_t *const first = x - 4 * skip; \
+    const int32_t back = 4 * skip; \
+    const uint32_t *at; \
+    int32_t o = 0; \
+    int32_t a0, b0; \
+    __asm__ volatile(EMITC_PIXELS_PAIRS(n, sums, all, each, joined) \
+        : EMITC_TILE_REGISTERS("=&r", a0, b0), [o] "+m"(o) \
+        : [skipped] "m"(skipped), [end] "m"(end), [bias] "m"(bias), [factor] "m"(factor), [right] "m"(right), \
+          [offset] "m"(offset), [first] "m"(first), [back] "m"(back), [count] "m"(count), [y] "m"(y), [step] "m"(step) \
+        : EMITC_PIXELS_CLOBBERED);
+#else
+#define EMITC_PIXELS_TEXT EMITC_PIXELS_LOOP
+#endif
+
+/* The same in C. one: a sum as an output. add: the sums of a pair, as emitc_tile_sums. */
+#define EMITC_PIXELS_LOOP(n, places, sums, all, one, add, each, joined) \
+    for (int32_t i = 0; i < count; i += 2) { \
+        const int32_t *const start = &c->bias[channel + i]; \
+        const int32_t a = (each) * (channel + i); \
+        const emitc_tile t = add(start[0], start[1], x, &w, words, joined); \
+        const int32_t by_pixel[8] = {t.a0, t.b0, t.a1, t.b1, t.a2, t.b2, t.a3, t.b3}; \
+        for (int32_t pixel = 0; pixel < (n); pixel++) { \
+            y[pixel * step + i] = one(c, a, by_pixel[2 * pixel]); \
+            y[pixel * step + i + 1] = one(c, a + (each), by_pixel[2 * pixel + 1]); \
+        } \
+    }
+
+/* A function for all channels, out_c, of up to n output pixels, which follow each other. x, words: as `add` takes them.
+ * Less than n pixels are stored on the side first. Of an odd number of channels, the last pair is the last two. */
+#define EMITC_PIXELS(name, how, n, places, sums, all, one, add, each, joined) \
+    EMITC_ALWAYS_INLINE const int8_t *name##_channels(const emitc_out_channels *c, int32_t channel, int32_t count, \
+        const uint32_t *x, const int8_t *w, int32_t words, int8_t *y, int32_t step) \
+    { \
+        how(n, places, sums, all, one, add, each, joined) \
+        return w; \
+    } \
+    EMITC_NOINLINE void name(const emitc_out_channels *c, const uint32_t *x, const int8_t *w, int32_t words, \
+        int32_t out_c, int8_t *y, int32_t pixels) \
+    { \
+        int8_t side[2 * (n)]; \
+        const bool whole = pixels == (n); \
+        for (int32_t o = 0; o < out_c;) { \
+            const int32_t channel = o + 1 < out_c ? o : out_c - 2; \
+            const int32_t count = whole ? (out_c - channel) & ~1 : 2; \
+            w = name##_channels(c, channel, count, x, w, words, whole ? y + channel : side, whole ? out_c : 2); \
+            for (int32_t pixel = whole ? 0 : pixels; pixel > 0; pixel--) { \
+                y[(pixel - 1) * out_c + channel] = side[2 * pixel - 2]; \
+                y[(pixel - 1) * out_c + channel + 1] = side[2 * pixel - 1]; \
+            } \
+            o = channel + count; \
+        } \
+    }
+/* By the name of the requantization: how it is made of the text and of `one`. */
+#define EMITC_PIXELS_up(name, n, places, sums, add, each, joined) \
+    EMITC_PIXELS(name, EMITC_PIXELS_TEXT, n, places, sums, EMITC_PIXELS_ALL_UP, emitc_channel_up, add, each, joined)
+#define EMITC_PIXELS_away(name, n, places, sums, add, each, joined) \
+    EMITC_PIXELS(name, EMITC_PIXELS_TEXT, n, places, sums, EMITC_PIXELS_ALL_AWAY, emitc_channel_away, add, each, joined)
+#if defined(__ARM_FP)
+#define EMITC_PIXELS_float(name, n, places, sums, add, each, joined) \
+    EMITC_PIXELS(name, EMITC_PIXELS_TEXT, n, places, sums, EMITC_PIXELS_ALL_FLOAT, emitc_channel_float, add, each, \
+        joined)
+#else
+#define EMITC_PIXELS_float(name, n, places, sums, add, each, joined) \
+    EMITC_PIXELS(name, EMITC_PIXELS_LOOP, n, places, sums, , emitc_channel_float, add, each, joined)
+#endif
+
+/* Four pixels whose values are widened in every fourth word, as emitc_tile_sums takes them. */
+#define EMITC_PIXELS_OF_TILES(how) \
+    EMITC_PIXELS_##how(emitc_pixels_##how, 4, EMITC_TILE_PLACES(0), EMITC_TILE_SUMS(EMITC_TILE_WIDEN_0), \
+        emitc_tile_sums, 1, 0) \
+    EMITC_PIXELS_##how(emitc_pixels_##how##_shared, 4, EMITC_TILE_PLACES(0), EMITC_TILE_SUMS(EMITC_TILE_WIDEN_0), \
+        emitc_tile_sums, 0, 0) \
+    EMITC_PIXELS_##how(emitc_pixels_##how##_joined, 4, EMITC_TILE_PLACES(1), EMITC_TILE_SUMS(EMITC_TILE_WIDEN_1), \
+        emitc_tile_sums, 1, 1) \
+    EMITC_PIXELS_##how(emitc_pixels_##how##_shared_joined, 4, EMITC_TILE_PLACES(1), \
+        EMITC_TILE_SUMS(EMITC_TILE_WIDEN_1), emitc_tile_sums, 0, 1)
+EMITC_PIXELS_OF_TILES(up)
+EMITC_PIXELS_OF_TILES(away)
+EMITC_PIXELS_OF_TILES(float)
+
+#endif

@@ -236,6 +236,19 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_tap_mac4(emitc_acc4 acc, const int8_t *cons
  * goes. */
 EMITC_ALWAYS_INLINE uint32_t *emitc_widened_strided(uint32_t *to, int32_t step, const int8_t *values, int32_t n)
 {
+#if !defined(__OPTIMIZE_SIZE__)
+    for (int32_t eight = n >> 3; eight > 0; eight--) { /* two loads next to each other take three cycles */
+        const uint32_t word = emitc_four(values);
+        const uint32_t next = emitc_four(values + 4);
+        to[0] = emitc_even(word);
+        to[step] = emitc_odd(word);
+        to[2 * step] = emitc_even(next);
+        to[3 * step] = emitc_odd(next);
+        to += 4 * step;
+        values += 8;
+    }
+    n &= 7;
+#endif
     for (int32_t four = n >> 2; four > 0; four--) {
         const uint32_t word = emitc_four(values);
         to[0] = emitc_even(word);

@@ -198,13 +198,13 @@ _INT8_ZERO = (_ONE_GROUP, partial(dsp_int8.refusal, zero=True))
 """With weights that have one zero point, too."""
 _INT16 = (_ONE_GROUP, requires(int16_dsp_mve.applies, "its values are not int16"))
 _FLOAT = (_ONE_GROUP, requires(accumulation.in_float, "its values are integers"))
-_M4, _M55 = "qemu_m4 at bed52a8, 2026-11-22", "qemu_m55 at bed52a8, 2026-11-22"
-_PAIRS = Cost(mac=0.9, output=10, gathered=1.5, once=200)
+_JOINED, _M55 = "qemu_m4 at 02e8a07, 2026-11-26", "qemu_m55 at bed52a8, 2026-11-22"
+_PAIRS = Cost(mac=0.905, output=12, gathered=3, once=200)
 _WORDS = Cost(mac=1.6, output=16, gathered=2.5, once=300)
 _SMALL_TILES = {
-    "2px": Cost(mac=0.975, output=11, gathered=1.5, once=200),
-    "2px-rowwise": Cost(mac=1.0, output=11, gathered=1.5, once=200, sums=6),
-    "1px": Cost(mac=1.3, output=14, gathered=1.5, once=200),
+    "2px": Cost(mac=0.94, output=17, gathered=3, once=200),
+    "2px-rowwise": Cost(mac=0.96, output=17, gathered=3, once=200, sums=6),
+    "1px": Cost(mac=0.99, output=22, gathered=3, once=200),
 }
 _VARIANTS = (
     Variant(
@@ -225,7 +225,7 @@ _VARIANTS = (
         "fpu", "fpu", _floats("fpu"), Costs("qemu_m4 at e76b974, 2026-11-23", Cost(mac=2.5, output=25, once=100)),
         (DType.FLOAT32,), _FLOAT,
     ),
-    Variant("dsp", "dsp", _integers(dsp_int8.convolution), Costs(_M4, _PAIRS), applies=_INT8_ZERO),
+    Variant("dsp", "dsp", _integers(dsp_int8.convolution), Costs(_JOINED, _PAIRS), applies=_INT8_ZERO),
     Variant(
         "dsp", "dsp", _integers(int16_dsp_mve.dsp_convolution),
         Costs("qemu_m4 at 0a67a04, 2026-11-22", Cost(mac=0.9, output=16, gathered=1.5, once=200)),
@@ -234,7 +234,7 @@ _VARIANTS = (
     *(
         Variant(
             f"dsp-stretch{pixels}", "dsp", _integers(dsp_shared_stretch.convolution, pixels=pixels),
-            Costs("qemu_m4 at bed52a8 1b9d3c4, 2026-11-22", _PAIRS, factor=partial(_stretch_cost, pixels=pixels)),
+            Costs(_JOINED, _PAIRS, factor=partial(_stretch_cost, pixels=pixels)),
             applies=_INT8, fitted=True, yields_to="mve",
         )
         for pixels in (4, 3)
@@ -242,7 +242,7 @@ _VARIANTS = (
     *(
         Variant(
             f"dsp-{tile}", "dsp", _integers(dsp_int8.convolution, tile=tile),
-            Costs("qemu_m4 at 97efdbb, 2026-11-22", cost), applies=_INT8,
+            Costs(_JOINED, cost), applies=_INT8,
         )
         for tile, cost in _SMALL_TILES.items()
     ),

@@ -101,6 +101,6 @@ def relative_cost(problem: MacProblem, pixels: int) -> float:
     inside = kernel_h * (word * stretch.words + 6) + 12 * pixels + 40
     ours = -(-out_w // pixels) * out_h * (pairs * inside + kernel_h * (1.75 * stretch.values + 12) + 60)
     theirs = -(-out_w * out_h // 4) * (
-        pairs * (14.6 * stretch.words * kernel_h + 88) + 4 * kernel_h * (2.5 * stretch.run + 18) + 60
+        pairs * (14.6 * stretch.words * kernel_h + 88) + 4 * kernel_h * (2.5 * stretch.run + 45) + 150
     )
     return ours / theirs

@@ -192,7 +192,7 @@ _VARIANTS = (
     ),
     Variant(
         "dsp", "dsp", _integers(dsp_int8.convolution),
-        Costs("qemu_m4 at bed52a8, 2026-11-22", Cost(mac=1.35, output=14, once=60)), applies=_INT8_ZERO,
+        Costs("qemu_m4 at 02e8a07, 2026-11-26", Cost(mac=1.25, output=18, once=60)), applies=_INT8_ZERO,
     ),
     Variant(
         "dsp", "dsp", _integers(int16_dsp_mve.dsp_convolution),

@@ -27,7 +27,7 @@ SAME = Slide(padding="SAME")
 LOWEST = Scales(input_zero_point=-128, output_zero_point=-128, factor=2.0**-16)
 KERNELS = ("dsp", "dsp-2px", "dsp-2px-rowwise", "dsp-1px", "dsp-stretch4", "dsp-stretch3")
 DEEPEST = 257
-"""Values whose sum, of the largest products, still has 24 bits."""
+"""Values whose largest sum is joined; three values more need more than 24 bits."""
 
 
 def _filled(case: Case, value: int) -> Case:
@@ -69,8 +69,7 @@ def _joined() -> list[Case]:
 def _apart() -> list[Case]:
     """Sums of more than 24 bits, and two weights that no int16 holds."""
     return [
-        _sums(DEEPEST + 1, 127, 127),
-        _sums(DEEPEST + 1, 127, -127),
+        *(_sums(depth, 127, weight) for depth in (DEEPEST + 1, DEEPEST + 3) for weight in (127, -127)),
         conv_2d("no_number", (1, 3, 3, 9), 4, (1, 1), w=_pair(-1, -128, 9)),
         fully_connected("no_number_in_a_row", (1, 9), 4, 9, w=_pair(-1, -128, 9).reshape(4, 9)),
     ]

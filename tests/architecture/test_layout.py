@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -34,3 +35,16 @@ def test_every_exemption_is_needed() -> None:
     for folder in EXEMPT:
         counts = Counter(path.suffix for path in (ROOT / folder).iterdir() if path.is_file())
         assert max(counts.values()) > MOST_FILES or "data" in EXEMPT[folder], f"{folder} is small enough now"
+
+
+def test_no_file_has_marks_of_a_merge() -> None:
+    marks = re.compile(rb"^(?:<{7}|>{7}|\|{7}) ", re.M)
+    text = (
+        path for folder in ("emitc", "c_runtime", "boards", "bench", "docs") for path in (ROOT / folder).rglob("*.*")
+    )
+    marked = [
+        path
+        for path in text
+        if path.suffix in (".py", ".j2", ".h", ".c", ".toml", ".md") and marks.search(path.read_bytes())
+    ]
+    assert marked == []

@@ -167,6 +167,8 @@ class RefusalKind(Enum):
     """It cannot compute this node."""
     SCRATCH = "scratch"
     """It needs more scratch than the node may have."""
+    FLASH = "flash"
+    """Its constants take more flash than the node may have."""
     CODE_SIZE = "code size"
     """`--optimize size` does without it."""
     COST = "cost"

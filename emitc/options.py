@@ -19,7 +19,7 @@ from emitc.schedule.memory_regions import check_regions
 from emitc.schedule.search import SMALLEST, TECHNIQUES
 from emitc.target import load_target
 
-_RARE = ("regions", "places", "stage_weights", "split_weights", "plugins", "variants", "input_rows")
+_RARE = ("regions", "places", "stage_weights", "split_weights", "plugins", "variants", "input_rows", "flash_budget")
 """Options that the manifest names only where they are given."""
 
 
@@ -29,7 +29,8 @@ class Options:
 
     name: C name, "" for one made from the file name. shapes: open dimensions by tensor name. disabled: passes and
     memory techniques to skip.
-    ram_budget: largest arena in bytes, None for any, "min" for the smallest. cpu_only: operators, by type or index, that
+    ram_budget: largest arena in bytes, None for any, "min" for the smallest. flash_budget: most bytes of
+    constants, None for what the default spends. cpu_only: operators, by type or index, that
     no accelerator gets. expect_partition: file with a partition map that must come out. backends: options of the backends, by
     name. regions: memories that each get an arena, none for a single arena; places: pairs of a tensor, by its name or that of
     its buffer, or "weights", and the region that it is to lie in. stage_weights: the region that weights are copied to before
@@ -45,6 +46,7 @@ class Options:
     io: str = "keep"
     package: str = "plain"
     ram_budget: int | str | None = None
+    flash_budget: int | None = None
     fallback: str = "cpu"
     shapes: dict[str, Shape] = field(default_factory=dict)
     disabled: frozenset[str] = frozenset()
@@ -71,6 +73,8 @@ class Options:
             plain["input_rows"] = True
         if self.split_weights:
             plain["split_weights"] = True
+        if self.flash_budget is not None:
+            plain["flash_budget"] = self.flash_budget
         if self.variants:
             plain["variants"] = [list(pair) for pair in self.variants]
         if self.regions:
@@ -98,7 +102,17 @@ class Options:
     def arguments(self) -> str:
         """The options that differ from the defaults as command-line text, with a leading blank."""
         default, parts = Options(), []
-        for name in ("name", "target", "kernels", "optimize", "io", "package", "ram_budget", "fallback"):
+        for name in (
+            "name",
+            "target",
+            "kernels",
+            "optimize",
+            "io",
+            "package",
+            "ram_budget",
+            "flash_budget",
+            "fallback",
+        ):
             value = getattr(self, name)
             if value != getattr(default, name):
                 parts.append(f"--{name.replace('_', '-')} {value}")

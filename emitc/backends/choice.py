@@ -41,8 +41,9 @@ class Assignment:
 class Choice:
     """The kernel that a node gets, and all that it could have.
 
-    offers: by the library's name. kernels: the value of `--kernels`. before: accelerators that do not take the node, and why.
+    offers: by the library's name.  kernels: the value of `--kernels`. before: accelerators that do not take the node, and why.
     backend, candidate: the library and its kernel. reason: why it is this library's. refused: every other kernel, and why.
+    flash: bytes of further constants that the kernel may have.
     """
 
     offers: Mapping[str, Offer]
@@ -52,10 +53,11 @@ class Choice:
     candidate: Candidate
     reason: str
     refused: tuple[tuple[str, Reason], ...]
+    flash: int = 0
 
-    def within(self, limit: int | None) -> Choice:
-        """The choice with at most `limit` bytes of scratch, None for any number."""
-        return choose(self.offers, self.kernels, self.before, limit)
+    def within(self, limit: int | None, flash: int | None = None) -> Choice:
+        """The choice with at most `limit` bytes of scratch, None for any number. flash: the new value, None for the old one."""
+        return choose(self.offers, self.kernels, self.before, limit, self.flash if flash is None else flash)
 
     def assignment(self, node: Node, layer: Layer) -> Assignment:
         """The row of the map for the node. layer: what the candidate makes of it."""
@@ -73,10 +75,14 @@ class Choice:
 
 
 def choose(
-    offers: Mapping[str, Offer], kernels: str, before: tuple[tuple[str, Reason], ...], limit: int | None = None
+    offers: Mapping[str, Offer],
+    kernels: str,
+    before: tuple[tuple[str, Reason], ...],
+    limit: int | None = None,
+    flash: int = 0,
 ) -> Choice:
     """The library for one node, and its kernel. Arguments are as in `Choice`; limit: bytes of scratch, None for any number."""
-    taking = {name: offer.within(limit) for name, offer in offers.items() if offer.candidates}
+    taking = {name: offer.within(limit, flash) for name, offer in offers.items() if offer.candidates}
     best = {name: offer.cheapest() for name, offer in taking.items()}
     refused = tuple(reason for name, offer in offers.items() if name not in taking for reason in offer.refused)
     if kernels == AUTO:
@@ -90,4 +96,4 @@ def choose(
         reason = "asked for" if chosen == kernels else f"{kernels} does not take it"
     dearer = tuple((c.variant, costs_more(c.cost)) for c in taking[chosen].candidates if c is not best[chosen])
     refused += (*taking[chosen].refused, *dearer)
-    return Choice(offers, kernels, before, chosen, best[chosen], reason, refused)
+    return Choice(offers, kernels, before, chosen, best[chosen], reason, refused, flash)

@@ -80,15 +80,18 @@ class Candidate:
     """A kernel that can run one node.
 
     variant: its name among the backend's kernels for the operator. cost: estimated core cycles of one run. make: its layer.
-    scratch_bytes: what a limit of scratch counts; 0 for the leanest kernel, which no limit excludes. slower_than: the variant
-    that is faster by measurement, whatever the estimates say; "" for none.
+    scratch_bytes, flash_bytes: what limits of scratch and of further constants count; 0 for the leanest kernel, which no limit
+    excludes. slower_than: the variant that is faster by measurement, whatever the estimates say; "" for none. spare: it is
+    only for nodes with a limit of scratch, which then is memory that nothing else needs.
     """
 
     variant: str
     cost: float
     make: Callable[[], Layer]
     scratch_bytes: int = 0
+    flash_bytes: int = 0
     slower_than: str = ""
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +101,18 @@ class Offer:
     candidates: tuple[Candidate, ...]
     refused: tuple[tuple[str, Reason], ...] = ()
 
-    def within(self, limit: int | None) -> Offer:
-        """The offer with at most `limit` bytes of scratch for the node, None for no limit."""
-        if limit is None:
-            return self
-        large = [candidate for candidate in self.candidates if candidate.scratch_bytes > limit]
-        left = tuple(candidate for candidate in self.candidates if candidate not in large)
-        needs = ((each.variant, f"needs {each.scratch_bytes} bytes of scratch") for each in large)
-        refused = ((name, Reason(text, "", RefusalKind.SCRATCH)) for name, text in needs)
+    def within(self, limit: int | None, flash: int = 0) -> Offer:
+        """The offer with at most `limit` bytes of scratch for the node, None for no limit, and `flash` of further constants."""
+        refused = []
+        for each in self.candidates:
+            if each.flash_bytes > flash:
+                text = f"takes {each.flash_bytes} bytes of flash more than the model's weights"
+                refused.append((each.variant, Reason(text, "a larger --flash-budget", RefusalKind.FLASH)))
+            elif each.spare if limit is None else each.scratch_bytes > limit:
+                text = f"needs {each.scratch_bytes} bytes of scratch"
+                refused.append((each.variant, Reason(text, "", RefusalKind.SCRATCH)))
+        names = {name for name, _ in refused}
+        left = tuple(candidate for candidate in self.candidates if candidate.variant not in names)
         return Offer(left, (*self.refused, *refused))
 
     def cheapest(self) -> Candidate:

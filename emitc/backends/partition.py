@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from emitc.backends import registry
@@ -51,15 +52,16 @@ class Partition:
     steps: tuple[GraphStep, ...] = ()
     choices: Mapping[int, Choice] = field(default_factory=dict)
 
-    def within(self, limits: Mapping[int, int]) -> Partition:
+    def within(self, limits: Mapping[int, int], flash: Mapping[int, int] = MappingProxyType({})) -> Partition:
         """The partition whose kernels need no more scratch than the limits say, in bytes by a node's index.
 
-        Nodes without a limit get the kernel that costs least. The cut into regions does not depend on scratch.
+        Nodes without a limit get the kernel that costs least. The cut into regions does not depend on scratch. flash: new values
+        of `Choice.flash`, by a node's index.
         """
         nodes = {node.index: node for node in self.graph.nodes}
         layers, choices, rows = dict(self.layers), dict(self.choices), {a.index: a for a in self.assignments}
         for index, before in self.choices.items():
-            choices[index] = chosen = before.within(limits.get(index))
+            choices[index] = chosen = before.within(limits.get(index), flash.get(index))
             if chosen.candidate is not before.candidate:
                 layers[index] = chosen.candidate.make()
             rows[index] = chosen.assignment(nodes[index], layers[index])

@@ -49,11 +49,15 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 def _budget(text: str) -> int | str:
     """A number of bytes with the suffixes K and M as in --regions, or `min`."""
-    if text == "min":
-        return text
+    return text if text == "min" else _bytes(text, " nor min")
+
+
+def _bytes(text: str, other: str = "") -> int:
+    """A number of bytes with the suffixes K and M as in --regions. other: what the text may be as well, for the message."""
     match = _BUDGET.fullmatch(text)
     if match is None:
-        raise click.BadParameter(f"{text!r} is neither a number of bytes such as 20000 or 20K nor min")
+        neither = "neither" if other else "not"
+        raise click.BadParameter(f"{text!r} is {neither} a number of bytes such as 20000 or 20K{other}")
     return int(match["bytes"]) * _SCALES[match["scale"]]
 
 
@@ -206,7 +210,9 @@ def chosen(values: dict[str, Any], names: str) -> dict[str, Any]:
 
 _HEADINGS = {
     **dict.fromkeys(("--target", "--kernels", "--kernel", "--optimize", "--cmsis-nn", "--without"), "Kernels"),
-    **dict.fromkeys(("--ram-budget", "--regions", "--place", "--stage-weights", "--input-rows"), "Memory"),
+    **dict.fromkeys(
+        ("--ram-budget", "--flash-budget", "--regions", "--place", "--stage-weights", "--input-rows"), "Memory"
+    ),
     **dict.fromkeys(
         ("--output", "--package", "--split-weights", "--svg", "--html", "--force", "--workdir", "--json"), "Output"
     ),
@@ -278,6 +284,12 @@ _MODEL_OPTIONS = (
         type=_budget,
         metavar="BYTES|MIN",
         help="Largest arena in bytes, or min for the smallest one; layers may then run row by row.",
+    ),
+    click.option(
+        "--flash-budget",
+        type=_bytes,
+        metavar="BYTES",
+        help="Most bytes of constants; faster kernels take what the model leaves. Default: 5 % more than the model's.",
     ),
     click.option(
         "--input-rows",

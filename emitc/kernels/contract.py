@@ -71,6 +71,7 @@ class Variant:
     one that `make` gives; headers: of the runtime, besides those that `make` gives. dtypes: element types that it has code
     for, for the operator table. fitted: its kernel is printed for one layer's numbers, so that layers of other numbers do
     not share it. yields_to: a variant that is faster where both are offered, whatever the costs say.
+    spare: it takes more working memory than others, which must be free while the layer runs.
 
     Raises ValueError for a name or a feature that does not exist.
     """
@@ -85,6 +86,7 @@ class Variant:
     headers: tuple[str, ...] = ()
     fitted: bool = False
     yields_to: str = ""
+    spare: bool = False
 
     def __post_init__(self) -> None:
         if not _VARIANT_NAME.fullmatch(self.name):

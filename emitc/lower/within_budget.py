@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from emitc.backends.contract import Settings
+from emitc.backends.flash_budget import spend_flash
 from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.read import read_file
@@ -23,6 +24,7 @@ from emitc.program import Origin, PassReport, Program
 from emitc.schedule.arenas import ArenaOptions, Arenas, arenas_of
 from emitc.schedule.memory_regions import Regions
 from emitc.schedule.scratch_budget import fit_scratch
+from emitc.schedule.stages import constant_bytes
 from emitc.target import load_target
 
 
@@ -68,6 +70,8 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
     without = options.disabled | ({"streaming"} if few else set())
     prefix = f"{name}_" if options.split_weights else ""
     whole, parts = lower_subgraphs(partition_graph(graph, options), origin, without, prefix)
+    constants = constant_bytes(lower_nodes(whole))
+    whole = spend_flash(whole, constants, options.flash_budget, small=options.optimize == "size")
     known: list[tuple[int | None, bool, Arenas]] = []
 
     def scheduled(
@@ -89,8 +93,20 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
         text = read_file(options.expect_partition).decode("utf-8", "replace")
         require_expected(arenas.partition.to_json(), text, options.expect_partition.name)
     placement = ConstantPlacement(regions.weights if regions else "", regions.staged if regions else "", prefix)
+    _require_flash(constant_bytes(tuple(arenas.nodes())), options.flash_budget, origin)
     # The candidates keep the tables of every variant alive.
     return replace(arenas.partition, choices={}), lower(arenas, name, origin, placement, parts)
+
+
+def _require_flash(constants: int, budget: int | None, origin: Origin) -> None:
+    """Refuses constants over --flash-budget."""
+    if budget is not None and constants > budget:
+        raise CannotCompile(
+            f"the constants have {constants} bytes, {constants - budget} over the budget",
+            Where(model=origin.model_file, option=f"--flash-budget {budget}"),
+            "these are the weights, biases and tables of all layers, without their code",
+            "a smaller model, or weights of four bits",
+        )
 
 
 def require_budget(program: Program, budget: int | str | None, io: str) -> None:

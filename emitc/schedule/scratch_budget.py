@@ -3,7 +3,7 @@
 Kernels that need scratch are the fast ones. By default every layer gets the kernel of the fewest cycles. Where that makes the
 arena larger by more than a share, the layers at the peak get less scratch. With `--optimize size` the arena stays that of kernels
 without scratch. With `--ram-budget min` it does so too, unless that costs many cycles: then scratch may add a few per cent. A
-budget in bytes is met first, and what is left of it goes to faster kernels.
+budget in bytes is met first, and what is left of it goes to faster kernels. Some kernels get nothing but what is left.
 """
 
 from __future__ import annotations
@@ -46,11 +46,19 @@ _ROUNDS = 6
 def fit_scratch(
     scheduled: Scheduled, nodes: Sequence[int], budget: int | str | None, optimize: str, by_rows: ByRows | None = None
 ) -> Arenas:
-    """The schedule with as much scratch as the options allow.
+    """The schedule with as much scratch as the options allow, and with faster kernels in memory that is free then.
 
     nodes: indices of all nodes. budget, optimize: the values of `--ram-budget` and `--optimize`. by_rows: None where no
     layers are to run row by row by default.
     """
+    found = _fit(scheduled, nodes, budget, optimize, by_rows)
+    return found if optimize == "size" else _with_spare(scheduled, found, budget, by_rows)
+
+
+def _fit(
+    scheduled: Scheduled, nodes: Sequence[int], budget: int | str | None, optimize: str, by_rows: ByRows | None
+) -> Arenas:
+    """The same without those kernels."""
     fastest, small = scheduled({}), optimize == "size"
     if budget is None and not small and (_little(fastest) or _saving(fastest, by_rows)):
         return fastest
@@ -80,6 +88,32 @@ def fit_scratch(
     if best.plan.arena_bytes / fastest.plan.arena_bytes * best.cycles() > cost_limit:
         best = fastest
     return best if by_rows is None else _rows(by_rows, nodes, best, cost_limit)
+
+
+def _with_spare(scheduled: Scheduled, best: Arenas, budget: int | str | None, by_rows: ByRows | None) -> Arenas:
+    """The schedule with kernels that use what it leaves free of its own arena, or of the budget."""
+    offers = (offer for choice in best.partition.choices.values() for offer in choice.offers.values())
+    if not any(candidate.spare for offer in offers for candidate in offer.candidates):
+        return best
+    limit = max(best.plan.arena_bytes, budget if isinstance(budget, int) else 0)
+
+    def tried(limits: Limits) -> Arenas:
+        return by_rows(limits, limit, False) if by_rows and _has_segments(best) else scheduled(limits)
+
+    limits: dict[int, int] = {}
+    for position, stage in enumerate(best.schedule.stages):
+        alive = [p for p in best.plan.placements if p.live.first <= position < p.live.end]
+        used = {at for p in alive for at in range(p.offset_bytes, p.offset_bytes + p.size_bytes, best.plan.alignment)}
+        free = limit - len(used) * best.plan.alignment + max(map(_scratch, stage.nodes), default=0)
+        limits |= {node.bound.node.index: free for node in stage.nodes}
+    for _ in range(_ROUNDS):
+        found = tried(limits)
+        if found.plan.arena_bytes <= limit:
+            return min(best, found, key=Arenas.cycles)
+        if not (further := _less(found, limit)):
+            break
+        limits |= further
+    return best
 
 
 def _has_segments(arenas: Arenas) -> bool:

@@ -311,7 +311,14 @@ def test_options_stand_under_headings(emitc: Emitc) -> None:
     blocks = dict(re.findall(r"^(\w+):\n((?:  .*\n?)+)", text, re.M))
     assert list(blocks) == ["Options", "Kernels", "Memory", "Output", "Model", "NPU"]
     flags = {heading: set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", block, re.M)) for heading, block in blocks.items()}
-    assert flags["Memory"] == {"--ram-budget", "--input-rows", "--regions", "--place", "--stage-weights"}
+    assert flags["Memory"] == {
+        "--ram-budget",
+        "--flash-budget",
+        "--input-rows",
+        "--regions",
+        "--place",
+        "--stage-weights",
+    }
     assert {"--target", "--kernels", "--kernel"} <= flags["Kernels"]
     assert {"--npu", "--npu-memory", "--fallback", "--ethosu-driver"} <= flags["NPU"]
     assert {"--output", "--package", "--split-weights", "--json"} <= flags["Output"]

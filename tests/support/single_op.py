@@ -200,13 +200,14 @@ def prove(
     backends: Mapping[str, str] | None = None,
     kernels: str = PORTABLE,
     target: str = "generic32",
+    variant: str = "",
 ) -> Proven:
     """Runs the cases three ways, the samples as one sequence.
 
     engine: None has the reference stand in for it, where no engine defines the result.
 
     backends: options of backends, by name. kernels: who runs what no accelerator does. target: whose kernels they are; they run
-    on this machine.
+    on this machine. variant: asked for, for every case.
     """
     assert len({case.id for case in cases}) == len(cases), "case ids must differ"
     data = write_tflite(model_of(cases))
@@ -215,6 +216,8 @@ def prove(
         workdir = Path(folder)
         (workdir / "cases.tflite").write_bytes(data)
         options = {"backends": dict(backends or {}), "kernels": kernels, "target": target}
+        if variant:
+            options["variants"] = tuple((index, variant) for index in range(len(cases)))
         compiled = compile_model(workdir / "cases.tflite", name="cases", **options)
         compiled.write(workdir / "package")
         interface = interface_of(compiled)

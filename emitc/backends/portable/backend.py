@@ -59,7 +59,7 @@ class Portable(Backend):
 
     def cost(self, bound: BoundNode) -> float:
         """The cost of the kernel that the node gets without a limit of scratch, by the costs in each kernel's row."""
-        return self.offer(bound).cheapest().cost
+        return self.offer(bound).within(None).cheapest().cost
 
     def least_cost(self, bound: BoundNode) -> float:
         """`cost`, without lowering the node for kernels that cost more, which takes most of the time.
@@ -69,20 +69,22 @@ class Portable(Backend):
         offered = {row.name: row for row in self._rows(bound) if row.feature in self._target.features}
         costs = {name: cost_of(bound, self._target, name) for name in (PORTABLE, *offered)}
         stronger = {row.yields_to for row in offered.values()}
-        able = {
-            name for name in stronger & offered.keys() if isinstance(self._variant(bound, offered[name]), Candidate)
-        }
+        able = {name for name in stronger & offered.keys() if self._lean(bound, offered[name])}
         taken = (
             name
             for name in sorted(costs, key=lambda name: costs[name])
-            if name not in offered
-            or (offered[name].yields_to not in able and isinstance(self._variant(bound, offered[name]), Candidate))
+            if name not in offered or (offered[name].yields_to not in able and self._lean(bound, offered[name]))
         )
         return costs[next(taken)]
 
+    def _lean(self, bound: BoundNode, variant: Variant) -> bool:
+        """Whether the variant runs the node without further constants."""
+        made = self._variant(bound, variant)
+        return isinstance(made, Candidate) and not made.flash_bytes and not made.spare
+
     def lower(self, bound: BoundNode) -> Layer:
         """The operator's own lowering, or that of the variant that costs least."""
-        return self.offer(bound).cheapest().make()
+        return self.offer(bound).within(None).cheapest().make()
 
     def offer(self, bound: BoundNode) -> Offer:
         """The kernel for every core and the variants for this target; with `--kernel` only the kernel that it names."""
@@ -101,7 +103,7 @@ class Portable(Backend):
         if wanted is None:
             return Offer(tuple(candidates), tuple(refused))
         requested = [
-            replace(candidate, scratch_bytes=0, slower_than="")
+            replace(candidate, scratch_bytes=0, flash_bytes=0, slower_than="", spare=False)
             for candidate in candidates
             if candidate.variant == wanted
         ]
@@ -134,7 +136,9 @@ class Portable(Backend):
         return replace(
             self._candidate(bound, variant.name, make),
             scratch_bytes=sum(scratch.size_bytes for scratch in layer.scratch),
+            flash_bytes=layer.flash_bytes,
             slower_than=variant.yields_to,
+            spare=variant.spare,
         )
 
     def _rows(self, bound: BoundNode) -> tuple[Variant, ...]:

@@ -26,6 +26,7 @@ from emitc.kernels.mac import (
     block4_float_conv,
     dsp_int8,
     dsp_shared_stretch,
+    dsp_winograd,
     int16_dsp_mve,
     mve_int8,
     runtime_weights,
@@ -145,6 +146,11 @@ def _stretch_cost(bound: BoundNode, pixels: int) -> float:
     return 1.0 if dsp_int8.refusal(bound) else dsp_shared_stretch.relative_cost(_problem(bound), pixels)
 
 
+def _winograd_cost(bound: BoundNode, *, run_time: bool) -> float:
+    """Pixels that the kernel computes, by those that there are."""
+    return dsp_winograd.computed_share(bound.output.shape, run_time=run_time)
+
+
 def work(bound: BoundNode) -> int:
     """Multiply-accumulates."""
     _, kernel_h, kernel_w, in_c = bound.input(WEIGHTS).shape
@@ -201,6 +207,9 @@ _FLOAT = (_ONE_GROUP, requires(accumulation.in_float, "its values are integers")
 _JOINED, _M55 = "qemu_m4 at 02e8a07, 2026-11-26", "qemu_m55 at bed52a8, 2026-11-22"
 _PAIRS = Cost(mac=0.905, output=12, gathered=3, once=200)
 _WORDS = Cost(mac=1.6, output=16, gathered=2.5, once=300)
+_WINOGRAD = "qemu_m4 at 757148d, 2026-11-26"
+_TRANSFORMS = Cost(output=21, gathered=2.0, once=300)
+"""Of Winograd's filtering: its instructions less 15 %, since it loads less in them than the other kernels."""
 _SMALL_TILES = {
     "2px": Cost(mac=0.94, output=17, gathered=3, once=200),
     "2px-rowwise": Cost(mac=0.96, output=17, gathered=3, once=200, sums=6),
@@ -238,6 +247,14 @@ _VARIANTS = (
             applies=_INT8, fitted=True, yields_to="mve",
         )
         for pixels in (4, 3)
+    ),
+    *(
+        Variant(
+            name, "dsp", _integers(dsp_winograd.convolution, run_time=run_time),
+            Costs(_WINOGRAD, replace(_TRANSFORMS, mac=mac), factor=partial(_winograd_cost, run_time=run_time)),
+            applies=_INT8, spare=True,
+        )
+        for name, run_time, mac in (("dsp-winograd", False, 0.4), ("dsp-winograd-scratch", True, 0.59))
     ),
     *(
         Variant(

@@ -92,7 +92,7 @@ def adjacent_order(length: int) -> NDArray[np.int64]:
     return order.reshape(-1, 2)
 
 
-def _groups(out: int, size: int) -> NDArray[np.int64]:
+def filter_groups(out: int, size: int) -> NDArray[np.int64]:
     """Numbers of `out` filters in groups of `size`; the last group is the last filters, some of them again."""
     whole = out // size * size
     return np.concatenate([np.arange(whole), np.arange(out - size, out)[: size * min(1, out % size)]])
@@ -122,7 +122,7 @@ def pack_filter_pairs(
     """
     out, _, length = filters.shape
     order = widening_order(length) if order is None else order
-    grouped = filters[_groups(out, 2)]
+    grouped = filters[filter_groups(out, 2)]
     if joined:
         grouped = joined_pairs(grouped)
     padded = np.pad(grouped, ((0, 0), (0, 0), (0, 1)))  # index -1 is the zero at the end of each run
@@ -137,7 +137,7 @@ def pack_filter_quads(
 
     order, joined: as `pack_filter_pairs` takes them.
     """
-    values, words = pack_filter_pairs(filters[_groups(len(filters), 4)], order, joined=joined)
+    values, words = pack_filter_pairs(filters[filter_groups(len(filters), 4)], order, joined=joined)
     return np.ascontiguousarray(values.reshape(-1, 2, words, 4).transpose(0, 2, 1, 3)).reshape(-1), words
 
 

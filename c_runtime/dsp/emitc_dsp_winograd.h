@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
+/* emitc for cores with the DSP extension: convolutions with windows of three columns by Winograd's minimal filtering.
+ *
+ * F(4, 3) makes four neighbouring outputs of six columns with six products for each row of the window, not twelve:
+ * y = A ((G g) * (B d)), g being the weights and d the columns. G and B have small integers here, so that transformed
+ * weights and values fit int16. A has what is left of the factors; it gives 24 y without a remainder.
+ */
+#ifndef EMITC_DSP_WINOGRAD_H
+#define EMITC_DSP_WINOGRAD_H
+
+#include "emitc_dsp_tile.h"
+
+/* Sums and differences of both halves of two pairs, which fit int16. */
+EMITC_ALWAYS_INLINE uint32_t emitc_pair_add(uint32_t a, uint32_t b)
+{
+#if EMITC_DSP
+    uint32_t sums;
+    __asm__("sadd16 %0, %1, %2" : "=r"(sums) : "r"(a), "r"(b));
+    return sums;
+#else
+    return ((a + b) & 0xffffu) | ((a & 0xffff0000u) + (b & 0xffff0000u));
+#endif
+}
+
+EMITC_ALWAYS_INLINE uint32_t emitc_pair_sub(uint32_t a, uint32_t b)
+{
+#if EMITC_DSP
+    uint32_t differences;
+    __asm__("ssub16 %0, %1, %2" : "=r"(differences) : "r"(a), "r"(b));
+    return differences;
+#else
+    return ((a - b) & 0xffffu) | ((a & 0xffff0000u) - (b & 0xffff0000u));
+#endif
+}
+
+/* emitc_even or emitc_odd. */
+EMITC_ALWAYS_INLINE uint32_t emitc_half_of(uint32_t word, bool is_odd)
+{
+    return is_odd ? emitc_odd(word) : emitc_even(word);
+}
+
+EMITC_ALWAYS_INLINE uint32_t emitc_pair_twice(uint32_t a)
+{
+    return emitc_pair_add(a, a);
+}
+
+/* B d of the first and the third of four channels, or (odd) of the second and the fourth: six words into every `apart`th
+ * one from v on. columns: the middle ones of the six; first, last: where the others are. At most 10 times a value. */
+EMITC_ALWAYS_INLINE void emitc_winograd_values(
+    const uint32_t columns[4], const int8_t *first, const int8_t *last, bool is_odd, uint32_t *v, int32_t apart)
+{
+    const uint32_t d2 = emitc_half_of(columns[1], is_odd);
+    const uint32_t d4 = emitc_half_of(columns[3], is_odd);
+    const uint32_t even = emitc_pair_sub(d4, d2);
+    const uint32_t even4 = emitc_pair_sub(d4, emitc_pair_twice(emitc_pair_twice(d2)));
+    const uint32_t d1 = emitc_half_of(columns[0], is_odd);
+    const uint32_t d3 = emitc_half_of(columns[2], is_odd);
+    const uint32_t odd4 = emitc_pair_sub(d3, emitc_pair_twice(emitc_pair_twice(d1)));
+    const uint32_t odd = emitc_pair_twice(emitc_pair_sub(d3, d1));
+    v[apart] = emitc_pair_add(even4, odd4);
+    v[2 * apart] = emitc_pair_sub(even4, odd4);
+    v[3 * apart] = emitc_pair_add(even, odd);
+    v[4 * apart] = emitc_pair_sub(even, odd);
+    const uint32_t left = emitc_pair_sub(emitc_half_of(emitc_four(first), is_odd), d2);
+    v[0] = emitc_pair_add(emitc_pair_twice(emitc_pair_twice(left)), even);
+    const uint32_t right = emitc_pair_sub(emitc_half_of(emitc_four(last), is_odd), d3);
+    v[5 * apart] = emitc_pair_sub(right, emitc_pair_twice(odd));
+}
+
+/* The same of some channels, a multiple of four, of six columns that follow each other. Returns where the next words
+ * go. */
+EMITC_ALWAYS_INLINE uint32_t *emitc_winograd_columns(const int8_t *x, int32_t channels, uint32_t *v, int32_t apart)
+{
+    const int8_t *fourth = x + 3 * channels;
+    for (const int8_t *const end = x + channels; x != end; x += 4) {
+        const uint32_t columns[4] = {
+            emitc_four(x + channels), emitc_four(x + 2 * channels), emitc_four(fourth), emitc_four(fourth + channels)};
+        emitc_winograd_values(columns, x, fourth + 2 * channels, false, v, apart);
+        emitc_winograd_values(columns, x, fourth + 2 * channels, true, v + 6 * apart, apart);
+        fourth += 4;
+        v += 12 * apart;
+    }
+    return v;
+}
+
+/* It has every register to itself. */
+EMITC_NOINLINE uint32_t *emitc_winograd_columns_2(const int8_t *x, int32_t channels, uint32_t *v)
+{
+    return emitc_winograd_columns(x, channels, v, 2);
+}
+
+EMITC_NOINLINE uint32_t *emitc_winograd_columns_4(const int8_t *x, int32_t channels, uint32_t *v)
+{
+    return emitc_winograd_columns(x, channels, v, 4);
+}
+
+/* B d of one window, of s->rows rows and six columns, from row `top` and column `left` on. s->row, s->run: values of a
+ * row and of a column of the input. Where columns are outside of it, up to 16 channels are put together first. */
+EMITC_NOINLINE void emitc_winograd_window(
+    const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t left, uint32_t *v, int32_t apart)
+{
+    const int32_t channels = s->run;
+    const int32_t from = left * channels;
+    const uint32_t zeros = (uint32_t)(uint8_t)s->zero * 0x01010101u;
+    for (int32_t ky = s->rows; ky > 0; ky--) {
+        const bool inside = top >= 0 && top < s->in_h;
+        const bool whole = inside && from >= 0 && from + 6 * channels <= s->row;
+        const int8_t *const row = x + top * s->row;
+        for (int32_t c = 0; c < channels;) {
+            const int32_t together = whole || channels - c < 16 ? channels - c : 16;
+            const int8_t *at = row + from + c;
+            uint32_t side[24];
+            if (!whole) {
+                uint32_t *to = side;
+                for (int32_t value = from + c; value < from + 6 * channels; value += channels) {
+                    const bool is_there = inside && value >= 0 && value < s->row;
+                    for (int32_t i = 0; i < together; i += 4) {
+                        *to++ = is_there ? emitc_four(row + value + i) : zeros;
+                    }
+                }
+                at = (const int8_t *)side;
+            }
+            v = apart == 2 ? emitc_winograd_columns_2(at, together, v) : emitc_winograd_columns_4(at, together, v);
+            c += together;
+        }
+        top += s->down;
+    }
+}
+
+/* G g of a pair of weights: six words into every second one from u on. At most 7 times a weight. */
+EMITC_ALWAYS_INLINE void emitc_winograd_filter(uint32_t g0, uint32_t g1, uint32_t g2, uint32_t *u)
+{
+    const uint32_t ends = emitc_pair_add(g0, g2);
+    const uint32_t ends4 = emitc_pair_add(g0, emitc_pair_twice(emitc_pair_twice(g2)));
+    const uint32_t middle = emitc_pair_twice(g1);
+    u[0] = g0;
+    u[2] = emitc_pair_add(ends, g1);
+    u[4] = emitc_pair_sub(ends, g1);
+    u[6] = emitc_pair_add(ends4, middle);
+    u[8] = emitc_pair_sub(ends4, middle);
+    u[10] = g2;
+}
+
+/* The same of `words` pairs of weights of two channels, which share words: three words of them, one for each column,
+ * give six times two. Returns the weights that follow. */
+EMITC_NOINLINE const int8_t *emitc_winograd_filters(const int8_t *w, uint32_t *u, int32_t words)
+{
+    for (const int8_t *const end = w + 12 * words; w != end; w += 12) {
+        const uint32_t g0 = emitc_four(w);
+        const uint32_t g1 = emitc_four(w + 4);
+        const uint32_t g2 = emitc_four(w + 8);
+        emitc_winograd_filter(emitc_even(g0), emitc_even(g1), emitc_even(g2), u);
+        emitc_winograd_filter(emitc_odd(g0), emitc_odd(g1), emitc_odd(g2), u + 1);
+        u += 12;
+    }
+    return w;
+}
+
+#if EMITC_TILE_ASM
+/* The pairs of two channels meet those of four windows, or the other way round: 16 products. */
+#define EMITC_WINOGRAD_WORD \
+    "ldr %[even], [%[u]], #48\n\t" \
+    "ldr %[odd], [%[u], #-44]\n\t" \
+    "ldr %[p], [%[v]], #96\n\t" \
+    "ldr %[q], [%[v], #-92]\n\t" \
+    "smlad %[a0], %[p], %[even], %[a0]\n\t" \
+    "smlad %[b0], %[p], %[odd], %[b0]\n\t" \
+    "smlad %[a1], %[q], %[even], %[a1]\n\t" \
+    "smlad %[b1], %[q], %[odd], %[b1]\n\t" \
+    "ldr %[p], [%[v], #-88]\n\t" \
+    "ldr %[q], [%[v], #-84]\n\t" \
+    "smlad %[a2], %[p], %[even], %[a2]\n\t" \
+    "smlad %[b2], %[p], %[odd], %[b2]\n\t" \
+    "smlad %[a3], %[q], %[even], %[a3]\n\t" \
+    "smlad %[b3], %[q], %[odd], %[b3]\n\t"
+#define EMITC_WINOGRAD_WORDS EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD
+#endif
+
+/* The sums of the products of `words` pairs, an even number, in one place: of four windows and two channels, or of four
+ * channels and two windows. v: of the four, four words of every 24; u: of the two, two of every twelve. */
+EMITC_ALWAYS_INLINE emitc_tile emitc_winograd_sums(const uint32_t *v, const uint32_t *u, int32_t words)
+{
+    emitc_tile t = {0, 0, 0, 0, 0, 0, 0, 0};
+#if EMITC_TILE_ASM
+    const uint32_t *const end = u + 12 * words;
+    const uint32_t *const most = end - 12 * (words & 7);
+    uint32_t even, odd, p, q;
+    __asm__ volatile(
+        "b 2f\n"
+        "1:\n\t" EMITC_WINOGRAD_WORDS EMITC_WINOGRAD_WORDS
+        "2:\n\t"
+        "ldr %[p], %[most]\n\t"
+        "cmp %[u], %[p]\n\t"
+        "bne 1b\n\t"
+        "b 4f\n"
+        "3:\n\t" EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD
+        "4:\n\t"
+        "ldr %[p], %[end]\n\t"
+        "cmp %[u], %[p]\n\t"
+        "bne 3b"
+        : [a0] "+r"(t.a0), [a1] "+r"(t.a1), [a2] "+r"(t.a2), [a3] "+r"(t.a3), [b0] "+r"(t.b0), [b1] "+r"(t.b1),
+          [b2] "+r"(t.b2), [b3] "+r"(t.b3), [v] "+r"(v), [u] "+r"(u), [even] "=&r"(even), [odd] "=&r"(odd),
+          [p] "=&r"(p), [q] "=&r"(q)
+        : [most] "m"(most), [end] "m"(end)
+        : "cc", "memory");
+#else
+    for (int32_t word = words; word > 0; word--) {
+        t.a0 = emitc_pair_mac(t.a0, v[0], u[0]);
+        t.b0 = emitc_pair_mac(t.b0, v[0], u[1]);
+        t.a1 = emitc_pair_mac(t.a1, v[1], u[0]);
+        t.b1 = emitc_pair_mac(t.b1, v[1], u[1]);
+        t.a2 = emitc_pair_mac(t.a2, v[2], u[0]);
+        t.b2 = emitc_pair_mac(t.b2, v[2], u[1]);
+        t.a3 = emitc_pair_mac(t.a3, v[3], u[0]);
+        t.b3 = emitc_pair_mac(t.b3, v[3], u[1]);
+        v += 24;
+        u += 12;
+    }
+#endif
+    return t;
+}
+
+/* The products of all six places: six sums of each of the four with the first of the two, then with the second. */
+EMITC_NOINLINE void emitc_winograd_products(const uint32_t *v, const uint32_t *u, int32_t words, int32_t *sums)
+{
+    for (int32_t *const end = sums + 6; sums != end; sums++) {
+        const emitc_tile t = emitc_winograd_sums(v, u, words);
+        sums[0] = t.a0;
+        sums[6] = t.a1;
+        sums[12] = t.a2;
+        sums[18] = t.a3;
+        sums[24] = t.b0;
+        sums[30] = t.b1;
+        sums[36] = t.b2;
+        sums[42] = t.b3;
+        u += 2;
+        v += 4;
+    }
+}
+
+/* The sums of four neighbouring outputs from six of products, and the bias. 24 y is 8 y times 3, and multiplying by the
+ * inverse of 3 modulo 2^32 divides it, since there is no remainder. 8 y fits int32. */
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_winograd_outputs(const int32_t *sums, int32_t bias)
+{
+    const uint32_t third = 0xaaaaaaabu;
+    const uint32_t start = (uint32_t)bias;
+    const uint32_t m0 = (uint32_t)sums[0];
+    const uint32_t m5 = (uint32_t)sums[5];
+    const uint32_t p = (uint32_t)sums[1] + (uint32_t)sums[2];
+    const uint32_t q = (uint32_t)sums[1] - (uint32_t)sums[2];
+    const uint32_t r = (uint32_t)sums[3] + (uint32_t)sums[4];
+    const uint32_t s = (uint32_t)sums[3] - (uint32_t)sums[4];
+    const emitc_acc4 acc = {
+        (int32_t)((6 * m0 - 4 * p + r) * third + 8 * start) >> 3,
+        (int32_t)((s - 2 * q) * third + 4 * start) >> 2,
+        (int32_t)((r - p) * third + 2 * start) >> 1,
+        (int32_t)((6 * m5 - q + 2 * s) * third + 2 * start) >> 1,
+    };
+    return acc;
+}
+
+#endif

@@ -1,0 +1,194 @@
+"""Convolutions by Winograd's filtering: the bits of the reference and the engine; what has no such kernel; what it may cost.
+
+On this machine the headers' functions are plain C; the emulator runs the instructions.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from emitc.boards.verify import on_emulator
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
+from emitc.errors import CannotCompile, EmitcError
+from emitc.kernels.mac import dsp_winograd
+from emitc.options import Options
+from emitc.schedule import scratch_budget
+from emitc.verify.verification import verify
+from emitc.writers.tflite import write_tflite
+from tests.support.layer_cases import Scales, Slide, conv_2d
+from tests.support.models.image_nets import ImageNet
+from tests.support.single_op import Case, model_of, prove
+
+pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
+
+FLASH, SCRATCH = "dsp-winograd", "dsp-winograd-scratch"
+VARIANTS = (FLASH, SCRATCH)
+SAME = Slide(padding="SAME")
+LARGE = 1 << 30
+
+
+def cases() -> Iterator[Case]:
+    for width in range(1, 10):
+        yield conv_2d(f"width_{width}", (1, 5, width, 4), 4, (3, 3), SAME)
+    for width in range(3, 9):
+        yield conv_2d(f"valid_{width}", (2, 4, width, 8), 5, (3, 3))
+    for channels in (4, 5, 6, 7, 9):
+        yield conv_2d(f"channels_{channels}", (1, 3, 7, 12), channels, (3, 3), SAME)
+    for depth in (4, 8, 16, 20, 36):
+        yield conv_2d(f"depth_{depth}", (1, 5, 11, depth), 6, (3, 3), SAME)
+    for rows in (1, 2, 4, 5):
+        yield conv_2d(f"rows_{rows}", (1, 7, 6, 8), 4, (rows, 3), SAME)
+    yield conv_2d("row_stride", (1, 9, 13, 8), 6, (3, 3), Slide((2, 1), "SAME"))
+    yield conv_2d("row_dilation", (1, 9, 6, 8), 6, (3, 3), Slide(padding="SAME", dilation=(2, 1)))
+    yield conv_2d("limits", (1, 5, 6, 8), 6, (3, 3), Slide(padding="SAME", activation="RELU6"))
+    yield conv_2d("batches", (3, 3, 5, 4), 4, (3, 3), SAME)
+    each = tuple(0.004 * (1 + i) for i in range(6))
+    yield conv_2d("per_channel", (1, 5, 6, 8), 6, (3, 3), SAME, Scales(weights=each))
+    for zero in (-128, 127):
+        scales = Scales(factor=2.0**-12, input_zero_point=zero, output_zero_point=zero)
+        yield conv_2d(f"rectified_{zero}", (1, 5, 6, 8), 4, (3, 3), Slide(padding="SAME", activation="RELU"), scales)
+        for value in (-128, 127):
+            w = np.full((4, 3, 3, 16), value, np.int8)
+            yield conv_2d(f"largest_{zero}_{value}", (1, 6, 7, 16), 4, (3, 3), SAME, scales, w=w)
+        ends = np.where(np.arange(4 * 3 * 3 * 16) % 2, -128, 127).astype(np.int8).reshape(4, 3, 3, 16)
+        yield conv_2d(f"both_ends_{zero}", (1, 6, 7, 16), 4, (3, 3), SAME, scales, w=ends)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_bit_is_that_of_the_reference(variant: str) -> None:
+    proven = prove(list(cases()), target="cortex-m4", variant=variant)
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    assert {step.variant for step in proven.compiled.program.steps} == {variant}
+
+
+@pytest.mark.skipif(
+    not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
+)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_on_an_emulated_core(variant: str, tmp_path: Path) -> None:
+    model = tmp_path / "cases.tflite"
+    model.write_bytes(write_tflite(model_of(list(cases()))))
+    asked = tuple((index, variant) for index in range(len(list(cases()))))
+    compiled = compile_model(model, target="cortex-m4", package="platformio", variants=asked)
+    result = on_emulator(compiled, "qemu_m4", reference="numpy", samples=2, seed=1, layers=False, workdir=tmp_path)
+    assert result.match
+
+
+def test_transforms_are_those_of_the_convolution() -> None:
+    """A of the kernel, times G and B, gives 24 times each of four outputs."""
+    outputs = np.array([[6, -4, -4, 1, 1, 0], [0, -4, 4, 2, -2, 0], [0, -4, -4, 4, 4, 0], [0, -4, 4, 8, -8, 24]])
+    found = np.einsum("op,pk,pd->okd", outputs, dsp_winograd.FILTERS, dsp_winograd.VALUES)
+    expected = np.array([[[24 * (d == o + k) for d in range(6)] for k in range(3)] for o in range(4)])
+    assert np.array_equal(found, expected)
+    assert 128 * np.abs(dsp_winograd.VALUES).sum(axis=1).max() <= 32767
+    assert 128 * np.abs(dsp_winograd.FILTERS).sum(axis=1).max() <= 32767
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (conv_2d("columns", (1, 5, 6, 8), 4, (3, 5)), "its windows do not have three columns, one column apart"),
+        (conv_2d("stride", (1, 5, 7, 8), 4, (3, 3), Slide((1, 2))), "its windows do not have three columns"),
+        (conv_2d("dilation", (1, 9, 9, 8), 4, (3, 3), Slide(dilation=(1, 2))), "it is dilated along the row"),
+        (conv_2d("depth", (1, 5, 6, 6), 4, (3, 3)), "its input's channels are no multiple of four"),
+        (conv_2d("groups", (1, 5, 6, 8), 4, (3, 3), groups=2), "its channels are in groups"),
+        (conv_2d("channels", (1, 5, 6, 8), 1, (3, 3)), "it has one output channel"),
+        (
+            conv_2d("sums", (1, 3, 3, 2020), 4, (9, 3), SAME, Scales(factor=2.0**-18), w=np.full((4, 9, 3, 2020), 127, np.int8)),
+            "sums of transformed products could overflow int32",
+        ),
+    ],
+    ids=lambda value: value.id if isinstance(value, Case) else "",
+)  # fmt: skip
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_layers_without_such_a_kernel(variant: str, case: Case, why: str, tmp_path: Path) -> None:
+    model = tmp_path / "case.tflite"
+    model.write_bytes(write_tflite(model_of([case])))
+    with pytest.raises(EmitcError) as refused:
+        compile_model(model, target="cortex-m4", variants=((0, variant),))
+    assert refused.value.why.startswith(why)
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three convolutions of 3x3 between two of 1x1, whose images are the largest and the smallest ones."""
+    made = ImageNet(7)
+    first, shape = made.image(16, 16, 4)
+    x, shape = made.window(first, shape, 16, 1, 1, "SAME", depthwise=False)
+    for channels in (16, 32, 32):
+        x, shape = made.window(x, shape, channels, 3, 1, "SAME", depthwise=False)
+    x, shape = made.window(x, shape, 128, 1, 1, "SAME", depthwise=False)
+    x, shape = made.window(x, shape, 4, 1, 1, "SAME", depthwise=False)
+    file = tmp_path_factory.mktemp("winograd") / "net.tflite"
+    file.write_bytes(write_tflite(made.spec((first,), (x,))))
+    return file
+
+
+def _variants(compiled: Compiled) -> list[str]:
+    """Of the convolutions of 3x3."""
+    return [step.variant for step in compiled.program.steps][1:4]
+
+
+def _constants(compiled: Compiled) -> int:
+    tables = {t.name: t.table.size_bytes for step in compiled.program.steps for t in step.constants}
+    return sum(tables.values())
+
+
+def test_the_default_takes_memory_that_is_free(net: Path) -> None:
+    """The arena and the flash are those without such kernels."""
+    options = Options(target="cortex-m4", disabled=frozenset({"streaming"}))
+    compiled = compile_model(net, options)
+    with patch.object(scratch_budget, "_with_spare", lambda _, best, *__: best):
+        without = compile_model(net, options)
+    assert _variants(without) == ["dsp", "dsp", "dsp"]
+    assert _variants(compiled) == [SCRATCH, SCRATCH, SCRATCH]
+    assert compiled.program.plan.arena_bytes <= without.program.plan.arena_bytes
+
+
+def test_a_budget_of_ram_is_spent_on_it(net: Path) -> None:
+    compiled = compile_model(net, target="cortex-m4", ram_budget=LARGE)
+    assert _variants(compiled) == [SCRATCH, SCRATCH, SCRATCH]
+    assert verify(compiled, samples=2).match
+
+
+def test_a_budget_of_flash_is_spent_where_it_saves_most(net: Path) -> None:
+    default = compile_model(net, target="cortex-m4", ram_budget=LARGE)
+    weights = [16 * 9 * 16, 16 * 9 * 32, 32 * 9 * 32]
+    found = []
+    for more in (0, 3 * weights[0] - 1, 3 * weights[0], 3 * sum(weights)):
+        budget = _constants(default) + more
+        compiled = compile_model(net, target="cortex-m4", ram_budget=LARGE, flash_budget=budget)
+        assert _constants(compiled) <= budget
+        assert verify(compiled, samples=2).match
+        found.append([name == FLASH for name in _variants(compiled)])
+    assert found == [[False] * 3, [False] * 3, [True, False, False], [True] * 3]
+
+
+def test_constants_over_the_budget_are_refused(net: Path) -> None:
+    least = _constants(compile_model(net, target="cortex-m4"))
+    compile_model(net, target="cortex-m4", flash_budget=least)
+    with pytest.raises(CannotCompile) as refused:
+        compile_model(net, target="cortex-m4", flash_budget=least - 1)
+    assert refused.value.what == f"the constants have {least} bytes, 1 over the budget"
+
+
+def test_small_code_does_without(net: Path) -> None:
+    variants = _variants(compile_model(net, target="cortex-m4", optimize="size", ram_budget=LARGE))
+    assert not set(variants) & set(VARIANTS)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_one_by_one(variant: str, net: Path) -> None:
+    asked = tuple((index, variant) for index in (1, 2, 3))
+    compiled = compile_model(net, target="cortex-m4", ram_budget="min", variants=asked)
+    assert compiled.program.segments
+    assert verify(compiled, samples=2).match

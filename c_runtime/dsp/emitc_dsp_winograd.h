@@ -176,65 +176,73 @@ EMITC_NOINLINE const int8_t *emitc_winograd_filters(const int8_t *w, uint32_t *u
 #define EMITC_WINOGRAD_WORDS EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD
 #endif
 
-/* The sums of the products of `words` pairs, an even number, in one place: of four windows and two channels, or of four
- * channels and two windows. v: of the four, four words of every 24; u: of the two, two of every twelve. */
-EMITC_ALWAYS_INLINE emitc_tile emitc_winograd_sums(const uint32_t *v, const uint32_t *u, int32_t words)
+/* The products of four windows and two channels, or of four channels and two windows, in all six places: six sums of each
+ * of the four with the first of the two, then with the second. four: four of every 24 words are in the same place; two: two
+ * of every twelve. words: of one place, an even number. */
+EMITC_NOINLINE void emitc_winograd_products(const uint32_t *four, const uint32_t *two, int32_t words, int32_t *sums)
 {
-    emitc_tile t = {0, 0, 0, 0, 0, 0, 0, 0};
 #if EMITC_TILE_ASM
-    const uint32_t *const end = u + 12 * words;
-    const uint32_t *const most = end - 12 * (words & 7);
-    uint32_t even, odd, p, q;
-    __asm__ volatile(
-        "b 2f\n"
-        "1:\n\t" EMITC_WINOGRAD_WORDS EMITC_WINOGRAD_WORDS
-        "2:\n\t"
-        "ldr %[p], %[most]\n\t"
-        "cmp %[u], %[p]\n\t"
-        "bne 1b\n\t"
-        "b 4f\n"
-        "3:\n\t" EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD
-        "4:\n\t"
-        "ldr %[p], %[end]\n\t"
-        "cmp %[u], %[p]\n\t"
-        "bne 3b"
-        : [a0] "+r"(t.a0), [a1] "+r"(t.a1), [a2] "+r"(t.a2), [a3] "+r"(t.a3), [b0] "+r"(t.b0), [b1] "+r"(t.b1),
-          [b2] "+r"(t.b2), [b3] "+r"(t.b3), [v] "+r"(v), [u] "+r"(u), [even] "=&r"(even), [odd] "=&r"(odd),
-          [p] "=&r"(p), [q] "=&r"(q)
-        : [most] "m"(most), [end] "m"(end)
-        : "cc", "memory");
-#else
-    for (int32_t word = words; word > 0; word--) {
-        t.a0 = emitc_pair_mac(t.a0, v[0], u[0]);
-        t.b0 = emitc_pair_mac(t.b0, v[0], u[1]);
-        t.a1 = emitc_pair_mac(t.a1, v[1], u[0]);
-        t.b1 = emitc_pair_mac(t.b1, v[1], u[1]);
-        t.a2 = emitc_pair_mac(t.a2, v[2], u[0]);
-        t.b2 = emitc_pair_mac(t.b2, v[2], u[1]);
-        t.a3 = emitc_pair_mac(t.a3, v[3], u[0]);
-        t.b3 = emitc_pair_mac(t.b3, v[3], u[1]);
-        v += 24;
-        u += 12;
+    if (words >= 8) {
+        const uint32_t *v = four;
+        const uint32_t *u = two;
+        const uint32_t *end = u + 12 * words;
+        const uint32_t *most = end - 12 * (words & 7);
+        const int32_t *const last = sums + 6;
+        const int32_t back = 48 * words - 8;
+        int32_t a0, a1, a2, a3, b0, b1, b2, b3;
+        uint32_t even, odd, p, q;
+        __asm__ volatile(
+            "1:\n\t"
+            "mov %[a0], #0\n\tmov %[a1], #0\n\tmov %[a2], #0\n\tmov %[a3], #0\n\t"
+            "mov %[b0], #0\n\tmov %[b1], #0\n\tmov %[b2], #0\n\tmov %[b3], #0\n"
+            "2:\n\t" EMITC_WINOGRAD_WORDS EMITC_WINOGRAD_WORDS
+            "ldr %[p], %[most]\n\t"
+            "cmp %[u], %[p]\n\t"
+            "bne 2b\n\t"
+            "b 4f\n"
+            "3:\n\t" EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD
+            "4:\n\t"
+            "ldr %[p], %[end]\n\t"
+            "cmp %[u], %[p]\n\t"
+            "bne 3b\n\t"
+            "add %[p], %[p], #8\n\t"
+            "str %[p], %[end]\n\t"
+            "ldr %[p], %[most]\n\t"
+            "ldr %[q], %[back]\n\t"
+            "ldr %[even], %[sums]\n\t"
+            "ldr %[odd], %[last]\n\t"
+            "add %[p], %[p], #8\n\t"
+            "str %[p], %[most]\n\t"
+            "sub %[u], %[u], %[q]\n\t"
+            "sub %[v], %[v], %[q], lsl #1\n\t"
+            "str %[a0], [%[even]], #4\n\t"
+            "str %[a1], [%[even], #20]\n\t"
+            "str %[a2], [%[even], #44]\n\t"
+            "str %[a3], [%[even], #68]\n\t"
+            "str %[b0], [%[even], #92]\n\t"
+            "str %[b1], [%[even], #116]\n\t"
+            "str %[b2], [%[even], #140]\n\t"
+            "str %[b3], [%[even], #164]\n\t"
+            "str %[even], %[sums]\n\t"
+            "cmp %[even], %[odd]\n\t"
+            "bne 1b"
+            : [a0] "=&r"(a0), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "=&r"(b0), [b1] "=&r"(b1),
+              [b2] "=&r"(b2), [b3] "=&r"(b3), [v] "+r"(v), [u] "+r"(u), [even] "=&r"(even), [odd] "=&r"(odd),
+              [p] "=&r"(p), [q] "=&r"(q), [sums] "+m"(sums), [end] "+m"(end), [most] "+m"(most)
+            : [last] "m"(last), [back] "m"(back)
+            : "cc", "memory");
+        return;
     }
 #endif
-    return t;
-}
-
-/* The products of all six places: six sums of each of the four with the first of the two, then with the second. */
-EMITC_NOINLINE void emitc_winograd_products(const uint32_t *v, const uint32_t *u, int32_t words, int32_t *sums)
-{
-    for (int32_t *const end = sums + 6; sums != end; sums++) {
-        const emitc_tile t = emitc_winograd_sums(v, u, words);
-        sums[0] = t.a0;
-        sums[6] = t.a1;
-        sums[12] = t.a2;
-        sums[18] = t.a3;
-        sums[24] = t.b0;
-        sums[30] = t.b1;
-        sums[36] = t.b2;
-        sums[42] = t.b3;
-        u += 2;
-        v += 4;
+    for (int32_t sum = 0; sum < 48; sum++) {
+        const uint32_t *v = four + 4 * (sum % 6) + sum / 6 % 4;
+        const uint32_t *u = two + 2 * (sum % 6) + sum / 24;
+        sums[sum] = 0;
+        for (int32_t word = words; word > 0; word--) {
+            sums[sum] = emitc_pair_mac(sums[sum], *v, *u);
+            v += 24;
+            u += 12;
+        }
     }
 }
 
@@ -258,5 +266,75 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_winograd_outputs(const int32_t *sums, int32
     };
     return acc;
 }
+
+
+/* The outputs of one channel: for each four places from `to` on, where pixels go from y on, emitc_output_up or
+ * emitc_output_away of emitc_winograd_outputs. The sums of a window are `step` bytes after those of the one before it. */
+#if EMITC_TILE_ASM
+#define EMITC_WINOGRAD_UP(sum) \
+    "smmlar %[" #sum "], %[" #sum "], %[q31], %[start]\n\t" \
+    "asr %[" #sum "], %[" #sum "], %[right]\n\t" \
+    "ssat %[" #sum "], #8, %[" #sum "]\n\t"
+#define EMITC_WINOGRAD_AWAY(sum) \
+    "smmulr %[" #sum "], %[" #sum "], %[q31]\n\t" \
+    "add %[" #sum "], %[" #sum "], %[" #sum "], asr #31\n\t" \
+    "add %[" #sum "], %[" #sum "], %[start]\n\t" \
+    "asr %[" #sum "], %[" #sum "], %[right]\n\t" \
+    "ssat %[" #sum "], #8, %[" #sum "]\n\t"
+#define EMITC_WINOGRAD_FUNCTION(name, output, text) \
+    EMITC_ALWAYS_INLINE void name( \
+        const int32_t *sums, int32_t step, int32_t bias, const int32_t *to, const int32_t *end, int8_t *y, \
+        emitc_output by) \
+    { \
+        int32_t m0, m1, m2, m3, m4, m5; \
+        __asm__ volatile( \
+            "1:\n\t" \
+            "ldr %[m0], [%[sums]]\n\tldr %[m1], [%[sums], #4]\n\tldr %[m2], [%[sums], #8]\n\t" \
+            "ldr %[m3], [%[sums], #12]\n\tldr %[m4], [%[sums], #16]\n\tldr %[m5], [%[sums], #20]\n\t" \
+            "add %[sums], %[sums], %[step]\n\t" \
+            "add %[m1], %[m1], %[m2]\n\tsub %[m2], %[m1], %[m2], lsl #1\n\t" /* p, q */ \
+            "add %[m3], %[m3], %[m4]\n\tsub %[m4], %[m3], %[m4], lsl #1\n\t" /* r, s */ \
+            "add %[m0], %[m0], %[m0], lsl #1\n\tadd %[m0], %[m3], %[m0], lsl #1\n\t" \
+            "sub %[m0], %[m0], %[m1], lsl #2\n\t" /* 6 m0 - 4 p + r */ \
+            "sub %[m1], %[m3], %[m1]\n\t" /* r - p */ \
+            "sub %[m3], %[m4], %[m2], lsl #1\n\t" /* s - 2 q */ \
+            "add %[m5], %[m5], %[m5], lsl #1\n\tadd %[m5], %[m5], %[m4]\n\t" \
+            "rsb %[m5], %[m2], %[m5], lsl #1\n\t" /* 6 m5 - q + 2 s */ \
+            "mla %[m5], %[m5], %[third], %[bias]\n\tmla %[m1], %[m1], %[third], %[bias]\n\t" \
+            "mul %[m3], %[m3], %[third]\n\tmul %[m0], %[m0], %[third]\n\t" \
+            "add %[m3], %[m3], %[bias], lsl #1\n\tadd %[m0], %[m0], %[bias], lsl #2\n\t" \
+            "asr %[m3], %[m3], #1\n\tasr %[m0], %[m0], #2\n\t" \
+            text(m5) text(m1) text(m3) text(m0) \
+            "ldr %[m2], [%[to], #12]\n\tldr %[m4], [%[to], #8]\n\t" \
+            "strb %[m5], [%[y], %[m2]]\n\tstrb %[m1], [%[y], %[m4]]\n\t" \
+            "ldr %[m2], [%[to], #4]\n\tldr %[m4], [%[to]], #16\n\t" \
+            "strb %[m3], [%[y], %[m2]]\n\tstrb %[m0], [%[y], %[m4]]\n\t" \
+            "ldr %[m0], %[end]\n\t" \
+            "cmp %[to], %[m0]\n\t" \
+            "bne 1b" \
+            : [m0] "=&r"(m0), [m1] "=&r"(m1), [m2] "=&r"(m2), [m3] "=&r"(m3), [m4] "=&r"(m4), [m5] "=&r"(m5), \
+              [sums] "+r"(sums), [to] "+r"(to) \
+            : [step] "I"(step), [third] "r"(0xaaaaaaabu), [bias] "r"(2 * (uint32_t)bias), [q31] "r"(by.q31), \
+              [right] "r"(by.right), [start] "r"(by.start), [y] "r"(y), [end] "m"(end) \
+            : "cc", "memory"); \
+    }
+#else
+#define EMITC_WINOGRAD_FUNCTION(name, output, text) \
+    EMITC_ALWAYS_INLINE void name( \
+        const int32_t *sums, int32_t step, int32_t bias, const int32_t *to, const int32_t *end, int8_t *y, \
+        emitc_output by) \
+    { \
+        for (; to != end; to += 4) { \
+            const emitc_acc4 acc = emitc_winograd_outputs(sums, bias); \
+            y[to[3]] = output(acc.a3, by); \
+            y[to[2]] = output(acc.a2, by); \
+            y[to[1]] = output(acc.a1, by); \
+            y[to[0]] = output(acc.a0, by); \
+            sums += step / 4; \
+        } \
+    }
+#endif
+EMITC_WINOGRAD_FUNCTION(emitc_winograd_up, emitc_output_up, EMITC_WINOGRAD_UP)
+EMITC_WINOGRAD_FUNCTION(emitc_winograd_away, emitc_output_away, EMITC_WINOGRAD_AWAY)
 
 #endif

@@ -150,7 +150,13 @@ def _compile(trial: Trial, folder: Path) -> None:
         path.unlink()
 
 
-_OPTIONAL = {"--ram-budget": "ram_budget", "--input-rows": "input_rows", "--place": "places", "--io": "io"}
+_OPTIONAL = {
+    "--ram-budget": "ram_budget",
+    "--flash-budget": "flash_budget",
+    "--input-rows": "input_rows",
+    "--place": "places",
+    "--io": "io",
+}
 """Options that not every graph can have, and their names in a mode."""
 
 

@@ -76,6 +76,8 @@ def draw_mode(rng: np.random.Generator, description: Description, cmsis_nn: str 
         mode.pop("io", None)
     if chance(0.05):
         mode["split_weights"] = True
+    if chance(0.1):
+        mode["flash_budget"] = 1 << 24
     return mode
 
 

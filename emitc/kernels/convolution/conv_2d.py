@@ -207,7 +207,7 @@ _FLOAT = (_ONE_GROUP, requires(accumulation.in_float, "its values are integers")
 _JOINED, _M55 = "qemu_m4 at 02e8a07, 2026-11-26", "qemu_m55 at bed52a8, 2026-11-22"
 _PAIRS = Cost(mac=0.905, output=12, gathered=3, once=200)
 _WORDS = Cost(mac=1.6, output=16, gathered=2.5, once=300)
-_WINOGRAD = "qemu_m4 at 757148d, 2026-11-26"
+_WINOGRAD = "qemu_m4 at 39cbcab, 2026-11-26"
 _TRANSFORMS = Cost(output=21, gathered=2.0, once=300)
 """Of Winograd's filtering: its instructions less 15 %, since it loads less in them than the other kernels."""
 _SMALL_TILES = {

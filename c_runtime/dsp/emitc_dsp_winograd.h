@@ -44,8 +44,9 @@ EMITC_ALWAYS_INLINE uint32_t emitc_pair_twice(uint32_t a)
     return emitc_pair_add(a, a);
 }
 
-/* B d of the first and the third of four channels, or (odd) of the second and the fourth: six words into every `apart`th
- * one from v on. columns: the middle ones of the six; first, last: where the others are. At most 10 times a value. */
+/* B d of the first and the third of four channels, or (odd) of the second and the fourth: six words into every
+ * `apart`th one from v on. columns: the middle ones of the six; first, last: where the others are. At most 10 times a
+ * value. */
 EMITC_ALWAYS_INLINE void emitc_winograd_values(
     const uint32_t columns[4], const int8_t *first, const int8_t *last, bool is_odd, uint32_t *v, int32_t apart)
 {
@@ -176,9 +177,9 @@ EMITC_NOINLINE const int8_t *emitc_winograd_filters(const int8_t *w, uint32_t *u
 #define EMITC_WINOGRAD_WORDS EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD
 #endif
 
-/* The products of four windows and two channels, or of four channels and two windows, in all six places: six sums of each
- * of the four with the first of the two, then with the second. four: four of every 24 words are in the same place; two: two
- * of every twelve. words: of one place, an even number. */
+/* The products of four windows and two channels, or of four channels and two windows, in all six places: six sums of
+ * each of the four with the first of the two, then with the second. four: four of every 24 words are in the same place;
+ * two: two of every twelve. words: of one place, an even number. */
 EMITC_NOINLINE void emitc_winograd_products(const uint32_t *four, const uint32_t *two, int32_t words, int32_t *sums)
 {
 #if EMITC_TILE_ASM
@@ -269,7 +270,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_winograd_outputs(const int32_t *sums, int32
 
 
 /* The outputs of one channel: for each four places from `to` on, where pixels go from y on, emitc_output_up or
- * emitc_output_away of emitc_winograd_outputs. The sums of a window are `step` bytes after those of the one before it. */
+ * emitc_output_away of emitc_winograd_outputs. The sums of a window are `step` bytes after those of the one before
+ * it. */
 #if EMITC_TILE_ASM
 #define EMITC_WINOGRAD_UP(sum) \
     "smmlar %[" #sum "], %[" #sum "], %[q31], %[start]\n\t" \

@@ -279,6 +279,13 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
             if chosen:
                 file.write_bytes(write_tflite(model_of(list(chosen.values()))))
                 yield compile_model(file, target=target)
+    module = _module(_tests("test_winograd.py"))
+    for name in module.VARIANTS if module else ():  # no limit of scratch gives them without being asked for
+        layers = [case for case in module.cases() if not case.id.startswith(("width", "valid", "rows"))]
+        file = folder / f"family_{name.replace('-', '_')}.tflite"
+        file.write_bytes(write_tflite(model_of(layers)))
+        asked = tuple((index, name) for index in range(len(layers)))
+        yield compile_model(file, target=VARIANT_TARGETS[name], variants=asked)
     file = folder / "family_mve_state.tflite"
     file.write_bytes(write_tflite(STREAMING["blocks"]()))
     yield compile_model(file, target=VARIANT_TARGETS["mve"])

@@ -72,7 +72,7 @@ class WindowOrder:
 
     Heights, widths, strides, dilations and pads are in pixels, as in the kernel's parameters. in_pixel, out_pixel: bytes of
     one. ahead: bytes of an output pixel that are stored before its window is read for the last time, less the byte of
-    the window's first pixel at which that reading starts (see `whole_window` and `by_channel`); None where the window is
+    the window's first pixel at which that reading starts (see `by_channel`); None where the window is
     read once, before anything of the pixel is stored. tile: pixels of an image that are made at a time, so that `ahead` counts
     from the last one of them; what is left of an image is made pixel by pixel.
     """
@@ -98,6 +98,23 @@ class WindowOrder:
     def distance_bytes(self) -> int:
         """The greatest of all pixels', for what is read later of its own window and of every later one."""
         return _window_distance(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelOrder:
+    """Image by image, four channels after the other, pixel by pixel: a pixel's values are read before its place is stored.
+
+    in_pixels, out_pixels: of an image, these being no more. channels: bytes of a pixel, of which the distance is a multiple.
+    """
+
+    batches: int
+    in_pixels: int
+    out_pixels: int
+    channels: int
+
+    def distance_bytes(self) -> int:
+        """A pixel is stored where it was read, or below."""
+        return 0
 
 
 @lru_cache(maxsize=_CACHED)
@@ -143,15 +160,6 @@ def window_order(values: Mapping[str, int], in_bytes: int, out_bytes: int, ahead
     *geometry, _, _ = (field.name for field in fields(WindowOrder) if field.default is MISSING)
     pixels = {"in_pixel": values["in_c"] * in_bytes, "out_pixel": values["out_c"] * out_bytes}
     return WindowOrder(**{name: values[name] for name in geometry}, **pixels, ahead=ahead)
-
-
-def whole_window(channels: int, together: int, out_bytes: int) -> int | None:
-    """Bytes ahead, where the whole window is read for every `together` output channels and what is left one by one.
-
-    >>> whole_window(16, 4, 1), whole_window(10, 4, 1), whole_window(4, 4, 1)
-    (12, 9, None)
-    """
-    return (channels - (1 if channels % together else together)) * out_bytes or None
 
 
 def by_channel(channels: int, groups: int, depth: int, in_bytes: int, out_bytes: int) -> int | None:
@@ -256,6 +264,11 @@ class Overlap:
         """The least (input offset - output offset); by the order."""
         return self.order.distance_bytes()
 
+    @property
+    def multiple(self) -> int:
+        """What the difference of the offsets is a multiple of."""
+        return self.order.channels if isinstance(self.order, ChannelOrder) else 1
+
 
 def in_step(bound: BoundNode, position: int = 0) -> Overlap:
     """Of input `position` and the only output, where element i is read for the last time before output element i is stored."""
@@ -281,13 +294,15 @@ class ByRows:
 
     window: rows of a window; the kernel's parameters start with the window's, and `in_h`, `out_h` and `pad_top` are set for
     the rows in sight. Otherwise row r reads row r of each operand, and `counted` is the parameter that counts what a row has a
-    share of. tile: pixels of a row made at a time, even where fewer are left. fitted: printed for the layer's numbers.
+    share of. tile: pixels of a row made at a time, even where fewer are left. fitted: printed for the layer's numbers. alone:
+    what rows that are made one by one cost more, as a share.
     """
 
     window: bool = False
     counted: str = ""
     tile: int = 1
     fitted: bool = False
+    alone: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

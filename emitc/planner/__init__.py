@@ -94,7 +94,7 @@ def plan_at(
     arena_bytes = height(problem, offsets)
     result = Plan(
         arena_bytes=arena_bytes,
-        alignment=max([problem.grid, *problem.alignments]),
+        alignment=max([problem.grid, *(buffer.alignment for buffer in buffers)]),
         placements=tuple(
             Placement(buffer.name, buffer.size_bytes, offset, buffer.live)
             for buffer, offset in zip(buffers, offsets, strict=True)

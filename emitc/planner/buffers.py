@@ -54,7 +54,8 @@ class LiveRange:
 class Buffer:
     """One run of bytes of the arena, alive during `live`.
 
-    `alignment` holds for this buffer's offset, on top of the alignment of the whole plan.
+    `alignment` holds for this buffer's offset, on top of the alignment of the whole plan. The offset is a multiple of `multiple`
+    bytes, too, which asks nothing of the arena's base: so the distance of two such buffers is a multiple of it.
     Errors  ValueError for a negative size and for an alignment that is not a power of two.
     """
 
@@ -62,6 +63,7 @@ class Buffer:
     size_bytes: int
     live: LiveRange
     alignment: int = DEFAULT_ALIGNMENT
+    multiple: int = 1
 
     def __post_init__(self) -> None:
         if self.size_bytes < 0:

@@ -62,7 +62,7 @@ def _check_alone(buffer: Buffer, placement: Placement, plan: Plan, alignment: in
             f"[{placement.live.first}, {placement.live.end}), "
             f"asked for with {buffer.size_bytes} B alive in [{buffer.live.first}, {buffer.live.end})"
         )
-    for required in (alignment, buffer.alignment):
+    for required in (alignment, buffer.alignment, buffer.multiple):
         if placement.offset_bytes % required:
             raise PlanError(f"{where} is not a multiple of {required}")
     if placement.offset_bytes < 0:

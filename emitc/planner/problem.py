@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import lcm
 from typing import TypeAlias
 
 from emitc.planner.buffers import Buffer, Distance, LiveRange, require_alignment, round_up
@@ -30,7 +31,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Buffers 0..n-1. `sizes` are multiples of `grid`, `alignments` hold for offsets and are at least `grid`.
+    """Buffers 0..n-1. `sizes` are multiples of `grid`, `alignments` hold for offsets and are multiples of `grid`.
 
     `neighbours[i]` lists, by ascending index, every buffer that constrains buffer i. `overlaps` lists the pairs
     with a distance that lets them share bytes.
@@ -74,7 +75,7 @@ def problem_of(buffers: Sequence[Buffer], distances: Sequence[Distance], alignme
         grid=alignment,
         names=tuple(buffer.name for buffer in buffers),
         sizes=sizes,
-        alignments=tuple(max(alignment, buffer.alignment) for buffer in buffers),
+        alignments=tuple(lcm(max(alignment, buffer.alignment), buffer.multiple) for buffer in buffers),
         lives=tuple(buffer.live for buffer in buffers),
         neighbours=tuple(tuple(near) for near in neighbours),
         overlaps=overlaps,

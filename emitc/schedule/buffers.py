@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import lcm
 
 from emitc.ir import Graph
 from emitc.planner import Buffer, Distance, LiveRange, ScratchRequest, buffers_of
@@ -120,11 +121,11 @@ def pinned(
     return tuple(outer), inner
 
 
-def _overlaps(graph: Graph, stage: Stage) -> list[tuple[str, str, int]]:
-    """Pairs of tensors (roots), read and written by a stage, and the distance at which they may share memory."""
+def _overlaps(graph: Graph, stage: Stage) -> list[tuple[str, str, int, int]]:
+    """Pairs of tensors (roots), read and written by a stage, the distance at which they may share memory, and its multiple."""
     if stage.segment is not None:
         segment = stage.segment
-        return [(segment.source, segment.target, segment.distance_bytes)] if segment.source else []
+        return [(segment.source, segment.target, segment.distance_bytes, 1)] if segment.source else []
     if stage.moved:
         return []
     (node,) = stage.nodes
@@ -134,8 +135,44 @@ def _overlaps(graph: Graph, stage: Stage) -> list[tuple[str, str, int]]:
         operand = graph.root(node.bound.input(overlap.input).name).name
         if in_arena(graph, operand) and roots.count(operand) == 1:
             output = graph.root(node.bound.outputs[overlap.output].name).name
-            overlaps.append((operand, output, overlap.distance_bytes))
+            overlaps.append((operand, output, overlap.distance_bytes, overlap.multiple))
     return overlaps
+
+
+def _safe(
+    graph: Graph, position: int, stage: Stage, moved: Mapping[str, int], live: Mapping[str, LiveRange], hosts: Hosts
+) -> dict[tuple[str, str], tuple[int, int]]:
+    """By buffers that a stage reads and writes: the least distance at which they may share bytes, and its multiple."""
+    kept = {graph.root(name).name for name in graph.outputs}
+    overlaps = _overlaps(graph, stage)
+    covered = {operand for operand, *_ in overlaps}
+    read = [graph.root(t.name).name for node in stage.nodes for t in node.inputs if stage.segment is None]
+    separate = {place_of(hosts, root)[0] for root in read if root not in covered}
+    safe: dict[tuple[str, str], tuple[int, int]] = {}
+    for operand, output, distance, multiple in overlaps:
+        (source, read_at), (target, written_at) = place_of(hosts, operand), place_of(hosts, output)
+        name = buffer_name(source, moved.get(source, 0))
+        if source in kept or source in separate:
+            continue
+        if name not in live or target not in live:  # a place inside some scratch is settled
+            continue
+        above = distance - read_at + written_at
+        if source == target or above > graph.tensor(target).size_bytes or above % multiple:
+            continue
+        if live[name].end == position + 1 and live[target].first == position:
+            others = safe.get((name, target), (above, 1))
+            safe[name, target] = max(above, others[0]), lcm(multiple, others[1])
+    return safe
+
+
+def in_multiples(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], hosts: Hosts) -> tuple[Buffer, ...]:
+    """The buffers, those at such offsets that overlap only at a multiple of some bytes."""
+    live = {buffer.name: buffer.live for buffer in buffers}
+    multiples: dict[str, int] = {}
+    for position, (stage, moved) in enumerate(placed(stages)):
+        for pair, (_, multiple) in _safe(graph, position, stage, moved, live, hosts).items():
+            multiples |= {name: lcm(multiple, multiples.get(name, 1)) for name in pair}
+    return tuple(replace(buffer, multiple=multiples.get(buffer.name, 1)) for buffer in buffers)
 
 
 def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], hosts: Hosts) -> tuple[Distance, ...]:
@@ -145,31 +182,14 @@ def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], 
     A graph output is needed after the last stage, although its live range ends there. A tensor may be moved anywhere.
     """
     live = {buffer.name: buffer.live for buffer in buffers}
-    kept = {graph.root(name).name for name in graph.outputs}
     result: list[Distance] = []
     for position, (stage, moved) in enumerate(placed(stages)):
         if stage.moved:
             count = moved.get(stage.moved, 0)
             size = graph.tensor(stage.moved).size_bytes
             result.append(Distance(buffer_name(stage.moved, count), buffer_name(stage.moved, count + 1), above=-size))
-        overlaps = _overlaps(graph, stage)
-        covered = {operand for operand, _, _ in overlaps}
-        read = [graph.root(t.name).name for node in stage.nodes for t in node.inputs if stage.segment is None]
-        separate = {place_of(hosts, root)[0] for root in read if root not in covered}
-        safe: dict[tuple[str, str], int] = {}
-        for operand, output, distance in overlaps:
-            (source, read_at), (target, written_at) = place_of(hosts, operand), place_of(hosts, output)
-            name = buffer_name(source, moved.get(source, 0))
-            if source in kept or source in separate:
-                continue
-            if name not in live or target not in live:  # a place inside some scratch is settled
-                continue
-            above = distance - read_at + written_at
-            if source == target or above > graph.tensor(target).size_bytes:
-                continue
-            if live[name].end == position + 1 and live[target].first == position:
-                safe[name, target] = max(above, safe.get((name, target), above))
-        result += [Distance(*pair, above=above, below=None) for pair, above in safe.items()]
+        safe = _safe(graph, position, stage, moved, live, hosts)
+        result += [Distance(*pair, above=above, below=None) for pair, (above, _) in safe.items()]
         if stage.segment is not None:
             result += _in_segment(graph, stage, position, moved, live, hosts)
     return tuple(result)
@@ -204,7 +224,7 @@ def step_distances(graph: Graph, stages: Sequence[Stage]) -> dict[int, list[Dist
     kept = {graph.root(name).name for name in graph.outputs}
     result: dict[int, list[Distance]] = {}
     for position, stage in enumerate(stages):
-        for operand, output, distance in _overlaps(graph, stage):
+        for operand, output, distance, _ in _overlaps(graph, stage):
             if operand not in kept:
                 result.setdefault(position, []).append(Distance(operand, output, above=distance, below=None))
     return result

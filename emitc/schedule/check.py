@@ -203,8 +203,8 @@ def _replay_node(
             begin, end = offsets[output], offsets[output] + graph.tensor(output).size_bytes
             if begin >= start + size or start >= end:
                 continue
-            allowed = [o.distance_bytes for o in node.layer.overlaps if (o.input, o.output) == (position, i)]
-            if not allowed or start - begin < allowed[0]:
+            allowed = [o for o in node.layer.overlaps if (o.input, o.output) == (position, i)]
+            if not allowed or start - begin < allowed[0].distance_bytes or (start - begin) % allowed[0].multiple:
                 raise PlanError(
                     f"{by} writes {output!r} at {begin} over its input {name!r} at {start}: allowed {allowed}"
                 )

@@ -52,7 +52,8 @@ def layer_overhead(
     own = SOLE_USER_PER_RUN * sole_runs if window and not portable else 0
     if sole_runs and window and layer.by_rows and layer.by_rows.fitted and cost >= FITTED_ROW * rows:
         share, own = FITTED_SHARE, 0
-    return (share + tail_waste(layer)) * cost + own + PER_ROW * rows + PER_BYTE * slid
+    alone = layer.by_rows.alone if layer.by_rows else 0.0
+    return (share + alone + tail_waste(layer)) * cost + own + PER_ROW * rows + PER_BYTE * slid
 
 
 def tail_waste(layer: Layer) -> float:

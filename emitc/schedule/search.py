@@ -21,6 +21,7 @@ from emitc.schedule.buffers import (
     PinnedBuffer,
     arena_buffers,
     distances,
+    in_multiples,
     parts_in,
     pinned,
     pins_of,
@@ -128,6 +129,8 @@ class _ScheduleSearch:
         """The buffers to plan, and the buffers that lie inside them."""
         buffers = arena_buffers(self.graph, stages, self.alignment, self.hosts)
         outer, inner = pinned(buffers, pins_of(self.graph, self.nodes))
+        if "overlap" not in self.without:
+            outer = in_multiples(self.graph, stages, outer, self.hosts)
         return outer, (*inner, *parts_in(self.graph, outer, self.hosts))
 
     def pairs(self, stages: Sequence[Stage], buffers: Sequence[Buffer]) -> tuple[Distance, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.layer import AccessOrder, ElementwiseOrder, ReadAllFirst, WindowOrder
+from emitc.layer import AccessOrder, ChannelOrder, ElementwiseOrder, ReadAllFirst, WindowOrder
 
 Int64 = NDArray[np.int64]
 
@@ -23,6 +23,8 @@ def overwritten(order: AccessOrder, input_offset: int, output_offset: int) -> in
         start = input_offset + order.first + element * order.in_bytes
         stored = output_offset + element * order.out_bytes
         return int(((stored > start) & (start + order.in_bytes > output_offset) & (element > 0)).sum())
+    if isinstance(order, ChannelOrder):
+        return _of_channels(order, output_offset - input_offset)
     assert isinstance(order, WindowOrder), order
     low, met = _first_bytes(order)
     pixel = np.arange(low.size, dtype=np.int64)
@@ -38,6 +40,21 @@ def overwritten(order: AccessOrder, input_offset: int, output_offset: int) -> in
     waiting = np.where(tiled, order.tile - 1 - inside % order.tile, 0) * order.out_pixel
     stored = output_offset + pixel * order.out_pixel + waiting + order.ahead
     return int((whole | (met & (stored > input_offset + low))).sum())
+
+
+def _of_channels(order: ChannelOrder, above: int) -> int:
+    """Values that are read after an output is stored there. above: the output's offset less the input's."""
+    channels, size = order.channels, order.batches * order.out_pixels * order.channels
+
+    def turn(value: Int64, pixels: int) -> Int64:
+        """When the kernel reads, or stores, a value of an image of so many pixels."""
+        pixel, channel = value // channels, value % channels
+        return (pixel // pixels * channels + channel // 4) * order.in_pixels + pixel % pixels
+
+    value = np.arange(order.batches * order.in_pixels * channels, dtype=np.int64)
+    stored = value - above
+    within = (stored >= 0) & (stored < size)
+    return int((within & (turn(stored, order.out_pixels) < turn(value, order.in_pixels))).sum())
 
 
 def _first_bytes(order: WindowOrder) -> tuple[Int64, NDArray[np.bool_]]:

@@ -15,7 +15,8 @@ import pytest
 from emitc.backends.portable import backend as portable_backend
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
-from emitc.layer import ElementwiseOrder, WindowOrder, by_channel, first_inside, whole_window
+from emitc.kernels.shared.windows import whole_window
+from emitc.layer import ElementwiseOrder, WindowOrder, by_channel, first_inside
 from emitc.target import Target
 from emitc.writers.tflite import write_tflite
 from tests.support.emit.shared_array import subjects

@@ -123,6 +123,16 @@ def test_false_claims_are_refused() -> None:
     _refused(replace(good, peak_step=2), "peak at step 2 names ('a', 'b'), alive are ['b', 'c']")
 
 
+def test_refuses_an_offset_that_is_no_multiple() -> None:
+    live = LiveRange(0, 1)
+    buffers = (Buffer("a", 32, live), Buffer("b", 32, live, multiple=48))
+    good = plan(buffers)
+    assert {p.name: p.offset_bytes % 48 for p in good.placements}["b"] == 0 and good.alignment == 16
+    placements = (Placement("a", 32, 0, live), Placement("b", 32, 32, live))
+    with pytest.raises(PlanError, match="buffer 'b' at offset 32 is not a multiple of 48"):
+        check(buffers, (), replace(good, arena_bytes=64, placements=placements), 16)
+
+
 def _refused(tampered: Plan, message: str) -> None:
     with pytest.raises(PlanError, match=f"^{re.escape(message)}$"):
         check(BUFFERS, DISTANCES, tampered, 16)

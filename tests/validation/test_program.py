@@ -9,7 +9,7 @@ import pytest
 
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
-from emitc.layer import AccessOrder, ElementwiseOrder, WindowOrder
+from emitc.layer import AccessOrder, ChannelOrder, ElementwiseOrder, WindowOrder
 from emitc.planner.region_assignment import Region
 from emitc.program import Move, RowSegment
 from emitc.validation import Wrong, validate
@@ -78,6 +78,7 @@ def test_a_row_too_few_is_found() -> None:
         WindowOrder(1, 6, 5, 6, 5, 3, 3, 1, 1, 1, 1, 1, 1, 4, 4),
         WindowOrder(1, 8, 8, 8, 8, 3, 3, 1, 1, 2, 2, 2, 2, 8, 16, 12),
         WindowOrder(1, 8, 8, 8, 8, 1, 1, 1, 1, 1, 1, 0, 0, 8, 16, 12, 4),
+        ChannelOrder(2, 12, 12, 6),
     ],
 )
 def test_the_distance_of_a_walk_is_the_least_one(walk: AccessOrder) -> None:
@@ -86,6 +87,12 @@ def test_the_distance_of_a_walk_is_the_least_one(walk: AccessOrder) -> None:
     assert overwritten(walk, 1000 + distance, 1000) == 0
     if distance > 0:
         assert overwritten(walk, 1000 + distance - 1, 1000) > 0
+
+
+def test_channels_that_follow_each_other_lie_at_multiples_of_a_pixel() -> None:
+    order = ChannelOrder(1, 12, 12, 6)
+    free = [distance for distance in range(-6, 49) if not overwritten(order, 200 + distance, 200)]
+    assert free == [*range(0, 49, 6)]
 
 
 def test_windows_that_meet_no_input_read_nothing() -> None:

@@ -36,8 +36,16 @@ from emitc.kernels.mac.operand_checks import check_convolution, onnx_convolution
 from emitc.kernels.mac.problem import MacProblem, maker
 from emitc.kernels.mac.requantization import WEIGHTS, Accumulating, int32_sums, output_params, requantization
 from emitc.kernels.mac.weight_packing import BLOCK
-from emitc.kernels.shared.windows import ACTIVATIONS, BY_ROWS, Padding, Window, window_overlap, window_params
-from emitc.layer import Layer, by_channel, whole_window
+from emitc.kernels.shared.windows import (
+    ACTIVATIONS,
+    BY_ROWS,
+    Padding,
+    Window,
+    whole_window,
+    window_overlap,
+    window_params,
+)
+from emitc.layer import Layer, by_channel
 from emitc.numerics.requantize import activation_clamp
 from emitc.source import SourceNode
 

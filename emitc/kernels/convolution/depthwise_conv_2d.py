@@ -23,6 +23,7 @@ from emitc.kernels.mac import (
     accumulation,
     block4_float_conv,
     depthwise_multiplier,
+    dsp_depthwise_planes,
     dsp_int8,
     dsp_shared_stretch,
     int16_dsp_mve,
@@ -35,8 +36,15 @@ from emitc.kernels.mac.operand_checks import check_convolution, onnx_convolution
 from emitc.kernels.mac.problem import MacProblem, maker
 from emitc.kernels.mac.requantization import WEIGHTS, output_params, requantization
 from emitc.kernels.mac.weight_packing import BLOCK
-from emitc.kernels.shared.windows import ACTIVATIONS, BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import Layer, Param, by_channel, whole_window
+from emitc.kernels.shared.windows import (
+    ACTIVATIONS,
+    BY_ROWS,
+    Window,
+    whole_window,
+    window_overlap,
+    window_params,
+)
+from emitc.layer import Layer, Param, by_channel
 from emitc.numerics.requantize import activation_clamp
 from emitc.source import SourceNode
 
@@ -266,6 +274,11 @@ _VARIANTS = (
     Variant(
         "dsp", "dsp", _channels(dsp_int8.depthwise), Costs("qemu_m4 at bed52a8, 2026-11-22", Cost(mac=2.2, output=12)),
         applies=(_INT8_ZERO, _CHANNELS, _ONE_FILTER),
+    ),
+    Variant(
+        "dsp-planes", "dsp", _channels(dsp_depthwise_planes.depthwise),
+        Costs("qemu_m4 at 757148d, 2026-11-26", Cost(output=1), factor=dsp_depthwise_planes.each_output),
+        applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER),
     ),
     Variant(
         "dsp", "dsp", _windows(int16_dsp_mve.dsp_convolution),

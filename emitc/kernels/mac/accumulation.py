@@ -22,8 +22,8 @@ from emitc.kernels.mac.weight_packing import BLOCK, PACKED, shape_text, weight_t
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.float_activation import bound_params, bounded, limited, onnx_activation
 from emitc.kernels.shared.pointwise import operand
-from emitc.kernels.shared.windows import BY_ROWS, WINDOW_PARAMS, Window, window_overlap
-from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Table, by_channel, whole_window
+from emitc.kernels.shared.windows import BY_ROWS, WINDOW_PARAMS, Window, whole_window, window_overlap
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Table, by_channel
 from emitc.numerics.requantize import INT32_MAX, Clamp, Int64, activation_clamp
 from emitc.source import SourceNode
 

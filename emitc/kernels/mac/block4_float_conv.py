@@ -11,8 +11,8 @@ import numpy as np
 from emitc.ir import Array, BoundNode
 from emitc.kernels.mac.problem import DILATED
 from emitc.kernels.mac.weight_packing import blocks_of_four
-from emitc.kernels.shared.windows import window_overlap
-from emitc.layer import Layer, by_channel, whole_window
+from emitc.kernels.shared.windows import whole_window, window_overlap
+from emitc.layer import Layer, by_channel
 from emitc.numerics.requantize import Float32
 
 TOGETHER = 4

@@ -37,8 +37,8 @@ from emitc.kernels.mac.weight_packing import (
     pack_filter_quads,
 )
 from emitc.kernels.shared import int16x8
-from emitc.kernels.shared.windows import BY_ROWS
-from emitc.layer import ByRows, Layer, Param, Scratch, Table, by_channel, whole_window
+from emitc.kernels.shared.windows import BY_ROWS, whole_window
+from emitc.layer import ByRows, Layer, Param, Scratch, Table, by_channel
 from emitc.numerics.requantize import INT32_MAX, Int64
 
 HEADER = "emitc_dsp.h"

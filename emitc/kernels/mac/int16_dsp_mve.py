@@ -14,8 +14,8 @@ from emitc.kernels.mac import accumulation, dsp_int8
 from emitc.kernels.mac.problem import DILATED, FOUR_BITS, ONE_CHANNEL, FoldedWeights, MacProblem, packed_table
 from emitc.kernels.mac.requantization import requantization
 from emitc.kernels.mac.weight_packing import BLOCK, adjacent_order, pack_filter_pairs, pack_filter_quads
-from emitc.kernels.shared.windows import BY_ROWS
-from emitc.layer import ByRows, Layer, Param, Scratch, Table, whole_window
+from emitc.kernels.shared.windows import BY_ROWS, whole_window
+from emitc.layer import ByRows, Layer, Param, Scratch, Table
 
 DSP_HEADER = "emitc_dsp_int16.h"
 MVE_HEADERS = ("emitc_mve.h", "emitc_mve_int16.h")

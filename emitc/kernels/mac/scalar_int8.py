@@ -16,7 +16,8 @@ import numpy as np
 from emitc.errors import Reason
 from emitc.kernels.mac.problem import DILATED, POINTER_BYTES, SEVERAL_FILTERS, FoldedWeights, MacProblem, factor_parts
 from emitc.kernels.mac.weight_packing import shape_text, weight_table
-from emitc.layer import AccessOrder, ByRows, Layer, Param, Scratch, Table, WindowOrder, by_channel, whole_window
+from emitc.kernels.shared.windows import whole_window
+from emitc.layer import AccessOrder, ByRows, Layer, Param, Scratch, Table, WindowOrder, by_channel
 from emitc.numerics.requantize import Int64
 
 HEADERS = ("emitc_scalar.h",)

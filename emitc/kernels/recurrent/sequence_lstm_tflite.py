@@ -35,7 +35,8 @@ from emitc.kernels.mac.requantization import FACTOR_LIMIT
 from emitc.kernels.recurrent.recurrence import Real, require_input_shapes, sigmoid
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.sigmoid_table import MAX_LEFT, sigmoid_q15, sigmoid_table, tanh_q15, tanh_scaling
-from emitc.layer import KernelSpec, Layer, Overlap, Param, Table, WindowOrder, whole_window
+from emitc.kernels.shared.windows import whole_window
+from emitc.layer import KernelSpec, Layer, Overlap, Param, Table, WindowOrder
 from emitc.numerics.requantize import INT32_MAX, Int64, Multiplier, multiplier_of, requantize, requantize_reduced
 from emitc.source import SourceNode
 

@@ -271,3 +271,12 @@ def window_overlap(bound: BoundNode, params: Sequence[Param], ahead: int | None)
         return ()
     values = {param.name: int(param.value) for param in params if param.name in WINDOW_PARAMS}
     return (Overlap(0, 0, window_order(values, x.bytes, y.bytes, ahead)),)
+
+
+def whole_window(channels: int, together: int, out_bytes: int) -> int | None:
+    """Bytes ahead, where the whole window is read for every `together` output channels and what is left one by one.
+
+    >>> whole_window(16, 4, 1), whole_window(10, 4, 1), whole_window(4, 4, 1)
+    (12, 9, None)
+    """
+    return (channels - (1 if channels % together else together)) * out_bytes or None

@@ -53,8 +53,8 @@ EMITC_ALWAYS_INLINE uint32_t emitc_two_bytes(const int8_t *values)
 }
 
 /* Widens rows of an image. x: their first pixel; pixel, row: bytes from one pixel or row to the next. odd: whether the
- * first pixel is the second of its two columns. zeros: four times the zero point, which completes the pairs at both ends.
- */
+ * first pixel is the second of its two columns. zeros: four times the zero point, which completes the pairs at both
+ * ends. */
 #define EMITC_PLANE_WIDENED(name, columns, four, step) \
     EMITC_NOINLINE void name( \
         uint32_t *strips, const int8_t *x, int32_t rows, int32_t row, int32_t pixels, int32_t pixel, int32_t odd, \
@@ -93,7 +93,7 @@ EMITC_NOINLINE void emitc_plane_zeros(uint32_t *to, int32_t strips, uint32_t zer
 }
 
 /* Moves two rows to the first ones, from row `by` on, in an even number of strips. */
-EMITC_NOINLINE void emitc_plane_moved(uint32_t *to, int32_t strips, int32_t by)
+EMITC_NOINLINE void emitc_plane_moved2(uint32_t *to, int32_t strips, int32_t by)
 {
     for (; strips > 0; strips -= 2) {
         const uint32_t first = to[by];
@@ -105,6 +105,17 @@ EMITC_NOINLINE void emitc_plane_moved(uint32_t *to, int32_t strips, int32_t by)
         to[EMITC_PLANE_ROWS] = other;
         to[EMITC_PLANE_ROWS + 1] = last;
         to += 2 * EMITC_PLANE_ROWS;
+    }
+}
+
+/* The same of some rows. */
+EMITC_NOINLINE void emitc_plane_moved(uint32_t *to, int32_t strips, int32_t rows, int32_t by)
+{
+    for (; strips > 0; strips--) {
+        for (int32_t row = 0; row < rows; row++) {
+            to[row] = to[row + by];
+        }
+        to += EMITC_PLANE_ROWS;
     }
 }
 
@@ -120,12 +131,13 @@ EMITC_ALWAYS_INLINE emitc_taps3x3 emitc_taps3x3_of(const int8_t *w)
     const uint32_t middle = emitc_four(w + 4);
     const uint32_t bottom = emitc_four(w + 8);
     const emitc_taps3x3 taps = {
-        {emitc_even(top), emitc_even(middle), emitc_even(bottom)}, {emitc_odd(top), emitc_odd(middle), emitc_odd(bottom)}};
+        {emitc_even(top), emitc_even(middle), emitc_even(bottom)},
+        {emitc_odd(top), emitc_odd(middle), emitc_odd(bottom)}};
     return taps;
 }
 
-/* The sums of two columns in each of two rows, in the order of the rows. x: from the first two columns on; next: from the
- * next ones on. */
+/* The sums of two columns in each of two rows, in the order of the rows. x: from the first two columns on; next: from
+ * the next ones on. */
 EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums3x3(
     int32_t bias, const uint32_t *x, const uint32_t *next, const emitc_taps3x3 *taps)
 {
@@ -141,6 +153,31 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums3x3(
     return acc;
 }
 
+/* The same sums of a window of `height` rows. w: for two columns after the other one word of each row. Its even bytes
+ * are the weights of the first output, its odd ones those of the second. words: of a row. step: words from two columns
+ * to the next two. */
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
+    int32_t bias, const uint32_t *x, const int8_t *w, int32_t height, int32_t words, int32_t step)
+{
+    emitc_acc4 acc = {bias, bias, bias, bias};
+    for (; words > 0; words--) {
+        const uint32_t *below = x + 1;
+        uint32_t pair = *x;
+        for (const int8_t *const end = w + 4 * height; w != end; w += 4) {
+            const uint32_t four = emitc_four(w);
+            const uint32_t even = emitc_even(four);
+            const uint32_t odd = emitc_odd(four);
+            acc.a0 = emitc_pair_mac(acc.a0, pair, even);
+            acc.a1 = emitc_pair_mac(acc.a1, pair, odd);
+            pair = *below++;
+            acc.a2 = emitc_pair_mac(acc.a2, pair, even);
+            acc.a3 = emitc_pair_mac(acc.a3, pair, odd);
+        }
+        x += step;
+    }
+    return acc;
+}
+
 #if EMITC_TILE_ASM
 /* Both halves of a pair doubled. */
 EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
@@ -149,7 +186,7 @@ EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
     return pair;
 }
 
-/* One line of the sums of two rows and columns: the word `t` with two values, whose sums are a and b, times weights. */
+/* The word `t` with two values times weights of two neighbouring outputs, whose sums are a and b. */
 #define EMITC_PLANE_FIRST(t, a, b, w) \
     "smlad %[" #a "], %[" #t "], %[" #w "], %[" #a "]\n\t" \
     "smlatb %[" #b "], %[" #t "], %[" #w "], %[" #b "]\n\t"
@@ -157,8 +194,8 @@ EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
     "smlabt %[" #a "], %[" #t "], %[" #w "], %[" #a "]\n\t" \
     "smlad %[" #b "], %[" #t "], %[" #w "], %[" #b "]\n\t"
 #define EMITC_PLANE_LOAD(t, at) "ldr %[" #t "], [%[x], #" #at "]\n\t"
-/* The sums of two columns in each of two rows. The windows start at byte `row` from x on; at the next words are `r1`, `r2`
- * and `r3`, and those of the next columns are `c0` to `c3`. The weights are doubled, which emitc_scaled does to sums. */
+/* The sums of two columns in each of two rows. r0 to r3: bytes from x to the four rows that they read. The weights and
+ * the bias are doubled, because emitc_scaled doubles its sums. */
 #define EMITC_PLANE_SUMS(r0, r1, r2, r3) \
     "ldr %[s3], %[bias]\n\t" \
     EMITC_PLANE_LOAD(t0, r0) EMITC_PLANE_LOAD(t1, r1) EMITC_PLANE_LOAD(t2, r2) \
@@ -221,7 +258,8 @@ EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
         "bne 1b" \
         : [x] "+r"(x), [y] "+m"(y), [s0] "=&r"(s0), [s1] "=&r"(s1), [s2] "=&r"(s2), [s3] "=&r"(s3), [t0] "=&r"(t0), \
           [t1] "=&r"(t1), [t2] "=&r"(t2) \
-        : [w0] "r"(w0), [w1] "r"(w1), [w2] "r"(w2), [w3] "r"(w3), [w4] "r"(w4), [w5] "r"(w5), [bias] "m"(twice), [q31] "m"(by.q31), [start] "m"(by.start), [right] "m"(by.right), \
+        : [w0] "r"(w0), [w1] "r"(w1), [w2] "r"(w2), [w3] "r"(w3), [w4] "r"(w4), [w5] "r"(w5), \
+          [bias] "m"(twice), [q31] "m"(by.q31), [start] "m"(by.start), [right] "m"(by.right), \
           [column_step] "m"(column_step), [row_step] "m"(row_step), [last_step] "m"(last_step), [pairs] "m"(pairs), \
           [end] "m"(end), [step] "i"(4 * EMITC_PLANE_ROWS * (strips)) \
         : "cc", "memory")
@@ -264,7 +302,7 @@ EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
             y[row_step] = output(acc.a2, by); \
             y[column_step] = output(acc.a1, by); \
             y[0] = output(acc.a0, by); \
-            x += (EMITC_PLANE_ROWS * (strips)); \
+            x += EMITC_PLANE_ROWS * (strips); \
             y += 2 * s->column_step; \
         } \
     }
@@ -272,8 +310,8 @@ EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
 #define EMITC_PLANE_AWAY emitc_output_away
 #endif
 
-/* The outputs of `channels` channels, which follow each other, of 3x3 windows from `values` of the first one's plane on, to
- * the bytes from `to` on. w: for each row of a window its weights 0, 1, 1 and 2. */
+/* The outputs of `channels` neighbouring channels of 3x3 windows. values: from the first one's plane on; to: its
+ * bytes. w: for each row of a window its weights 0, 1, 1 and 2. */
 #define EMITC_PLANE_FUNCTION(name, output, strips) \
     EMITC_NOINLINE void name( \
         const emitc_plane *s, const uint32_t *values, const int8_t *w, const int32_t *bias, \

@@ -29,6 +29,7 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
         "emitc_dsp_int16.h",
         "emitc_dsp_depthwise.h",
         "emitc_dsp_pixels.h",
+        "emitc_dsp_planes.h",
         "emitc_dsp_signal.h",
         "emitc_dsp_span.h",
         "emitc_dsp_tile.h",

@@ -184,8 +184,9 @@ def _one_channel(bound: BoundNode) -> bool:
 
 
 def _cases(bound: BoundNode) -> tuple[str, ...]:
-    if bound.input(WEIGHTS).shape[3] == bound.input(0).shape[3]:
-        return ()
+    _, *window, out_c = bound.input(WEIGHTS).shape
+    if out_c == bound.input(0).shape[3]:
+        return () if window == [3, 3] else (_OTHER,)
     return (_SEVERAL,) if _one_channel(bound) else (_EACH, _SEVERAL)
 
 
@@ -193,7 +194,7 @@ def _integers(bound: BoundNode) -> str:
     return "" if int16_dsp_mve.applies(bound) else dsp_int8.refusal(bound)
 
 
-_SEVERAL, _EACH = "several filters", "several filters each"
+_SEVERAL, _EACH, _OTHER = "several filters", "several filters each", "no 3x3 window"
 _ONE_CHANNEL = requires(_one_channel, "it has several input channels")
 _CHANNELS = requires(lambda bound: not _one_channel(bound), "it has one input channel")
 _MANY_FILTERS = requires(
@@ -272,7 +273,8 @@ _VARIANTS = (
         applies=(_INT8_ZERO, _ONE_CHANNEL),
     ),
     Variant(
-        "dsp", "dsp", _channels(dsp_int8.depthwise), Costs("qemu_m4 at bed52a8, 2026-11-22", Cost(mac=2.2, output=12)),
+        "dsp", "dsp", _channels(dsp_int8.depthwise),
+        Costs("qemu_m4 at bed52a8 757148d, 2026-11-26", Cost(mac=2.2, output=12), {_OTHER: Cost(mac=5.2, output=10)}),
         applies=(_INT8_ZERO, _CHANNELS, _ONE_FILTER),
     ),
     Variant(

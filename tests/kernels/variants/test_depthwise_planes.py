@@ -30,8 +30,18 @@ UP = Scales(output_zero_point=-128, weights=(0.01,) * 3 + (0.02,) * 2)
 """Rectified outputs, which are rounded halves up."""
 
 
+WINDOWS = ((5, 5), (7, 7), (1, 3), (3, 1), (2, 2), (4, 4), (5, 3), (6, 2), (1, 1), (3, 6), (2, 7))
+
+
 def _case(name: str, shape: tuple[int, int, int, int], slide: Slide = SAME, scales: Scales | None = None) -> Case:
     return depthwise(name, shape, 1, WINDOW, slide, scales or Scales())
+
+
+def _window(size: tuple[int, int], height: int, width: int, channels: int) -> Case:
+    """SAME of every other channel count, and VALID where the window fits."""
+    slide = SAME if channels % 2 or size[0] > height or size[1] > width else Slide(activation="RELU6")
+    name = f"window_{size[0]}x{size[1]}_of_{height}x{width}"
+    return depthwise(name, (1 + channels % 2, height, width, channels), 1, size, slide)
 
 
 CASES: list[Case] = [
@@ -41,6 +51,7 @@ CASES: list[Case] = [
         for width in (1, 2, 3, 4, 5, 8)
         if height < 4 or width < 3 or (height + width) % 3 == 0
     ),
+    *(_window(size, *image) for size in WINDOWS for image in ((9, 8, 4), (13, 5, 7), (5, 14, 6))),
     _case("wide", (1, 9, 31, 5)),
     _case("wide_odd", (2, 8, 34, 3)),
     _case("valid", (1, 9, 8, 6), Slide()),
@@ -68,7 +79,7 @@ def test_sizes_paddings_and_limits() -> None:
     assert proven.memory_errors == ()
     kernels = {o.step.kernel for o in proven.outcomes.values() if o.step is not None and o.step.variant == "dsp-planes"}
     assert sum(o.step is not None and o.step.variant == "dsp-planes" for o in proven.outcomes.values()) == len(CASES)
-    assert {name[-1] for name in kernels} == {"2", "4"}
+    assert {name.rpartition("_")[2] for name in kernels} == {"2", "4", "any"}
     assert {word for name in kernels for word in ("_up", "_away", "_clamped", "_shared") if word in name} == {
         "_up", "_away", "_clamped", "_shared"
     }  # fmt: skip
@@ -113,12 +124,21 @@ def test_the_planner_keeps_that_distance(tmp_path: Path) -> None:
     assert verify(compiled, samples=3, layers=True, sanitize=True).match
 
 
-def test_what_has_other_kernels() -> None:
+def test_what_has_other_kernels(tmp_path: Path) -> None:
     cases = {
-        "its window is not 3x3 with stride 1": depthwise("strided", (1, 8, 8, 8), 1, WINDOW, Slide((2, 2), "SAME")),
-        "it is dilated": depthwise("dilated", (1, 9, 8, 8), 1, WINDOW, Slide((1, 1), "SAME", (2, 2))),
+        "it has a stride or a dilation": depthwise("strided", (1, 8, 8, 8), 1, WINDOW, Slide((2, 2), "SAME")),
+        "its window has more than 7 rows": depthwise("tall", (1, 20, 1, 8), 1, (9, 1)),
+        "it has fewer than four channels": depthwise("few", (1, 8, 8, 3), 1, (5, 5)),
     }
-    proven = prove(list(cases.values()), target="cortex-m4", samples=1, sanitize=False)
-    rows = proven.compiled.partition.assignments
-    for reason, row in zip(cases, rows, strict=False):
-        assert reason in dict(row.refused)["dsp-planes"]
+    for reason, case in cases.items():
+        file = tmp_path / f"{case.id}.tflite"
+        file.write_bytes(write_tflite(model_of([case])))
+        (row,) = compile_model(file, target="cortex-m4").partition.assignments
+        assert ("dsp-planes", reason) in row.refused
+
+
+def test_small_images_have_the_other_kernel() -> None:
+    small, large = _case("small", (1, 3, 3, 8)), _case("large", (1, 48, 48, 16))
+    outcomes = prove([small, large], target="cortex-m4", samples=1, sanitize=False).outcomes
+    variants = {name: outcome.step.variant for name, outcome in outcomes.items() if outcome.step is not None}
+    assert variants == {"small": "dsp", "large": "dsp-planes"}

@@ -84,7 +84,9 @@ def run_otherwise(
         raise error
     if error.what == CRASHED:
         with contextlib.suppress(EngineRefused):
-            return run_isolated(compiled.model_bytes, cases, engine="litert", **keywords)
+            run = run_isolated(compiled.model_bytes, cases, engine="litert", **keywords)
+            require_sizes(compiled, run, "auto")
+            return run
     try:
         return in_pieces(compiled, cases, keywords)
     except EngineRefused as refusal:

@@ -23,7 +23,7 @@ from emitc.report.tables import table
 from emitc.target import load_board
 
 HERE = Path(__file__).resolve().parent
-CORES = ("rtl_hazard3", "rtl_cv32e40p", "rtl_ibex", "rtl_vexriscv")
+CORES = ("rtl_hazard3", "rtl_cv32e40p", "rtl_cv32e40p_xpulp", "rtl_ibex", "rtl_vexriscv")
 
 
 def measure(model: Path, board: str, simulation: Simulation) -> dict[str, Any]:

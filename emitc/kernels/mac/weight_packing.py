@@ -185,6 +185,16 @@ def pack_mve_blocks(filters: Array) -> NDArray[np.int8]:
     return np.concatenate([ordered.reshape(-1), filters[whole:].reshape(-1)]).astype(np.int8)
 
 
+def pack_word_blocks(filters: Array) -> NDArray[np.int8]:
+    """Filters [O, K] in blocks of four: four weights of each filter at a time; the last K % 4 of each value by value."""
+    blocks, rest = _split(filters)
+    count, depth, _ = blocks.shape
+    whole = depth // 4 * 4
+    words = blocks[:, :whole].reshape(count, whole // 4, 4, BLOCK).transpose(0, 1, 3, 2).reshape(count, BLOCK * whole)
+    ordered = np.concatenate([words, blocks[:, whole:].reshape(count, BLOCK * (depth - whole))], axis=1)
+    return np.concatenate([ordered.reshape(-1), rest.reshape(-1)]).astype(np.int8)
+
+
 def pack_mve_taps(filters: Array) -> NDArray[np.int8]:
     """Depthwise filters [taps, C] for 16 channels at a time, tap by tap; those that are left over follow tap by tap."""
     parts = [filters[:, first : first + LANES].reshape(-1) for first in range(0, filters.shape[1], LANES)]

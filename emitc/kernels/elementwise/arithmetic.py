@@ -24,7 +24,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, out_of_proportion, require_dtypes
-from emitc.kernels.costs import UNKNOWN, Cost, Costs
+from emitc.kernels.costs import UNKNOWN, UNKNOWN_PAIRS, Cost, Costs
 from emitc.kernels.elementwise import onnx_arithmetic, onnx_elementwise_simd, quantized_quotient
 from emitc.kernels.elementwise.quantized_operands import (
     CommonScale,
@@ -41,12 +41,13 @@ from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.int16_dsp_mve import DSP_HEADER as SHORTS_HEADER
 from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
 from emitc.kernels.mac.problem import LARGEST_SHIFT
+from emitc.kernels.mac.xpulp_int8 import HEADERS as XPULP_HEADERS
 from emitc.kernels.shared.broadcast import check_binary, output_shapes, same_types
 from emitc.kernels.shared.byte_lookup import by_vectors, require_activation, values_of
 from emitc.kernels.shared.float_activation import bounded
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.kernels.shared.windows import ACTIVATIONS
-from emitc.layer import Formula, Layer, Param
+from emitc.layer import PLAIN, Formula, Layer, Param
 from emitc.numerics.exhaustive_fit import weighted_sum
 from emitc.numerics.requantize import Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize
 from emitc.source import SourceNode
@@ -54,7 +55,8 @@ from emitc.source import SourceNode
 _LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
 """Bits that ADD and SUB gain before they round."""
 _PRODUCT, _RESCALED_SUM = "elementwise/quantized_product/product", "elementwise/quantized_sum/rescaled_sum"
-_OF_BYTES = (_PRODUCT, "elementwise/quantized_sum/weighted_sum")
+_WEIGHTED_SUM = "elementwise/quantized_sum/weighted_sum"
+_OF_BYTES = (_PRODUCT, _WEIGHTED_SUM)
 """Templates that have twins for four bytes at a time."""
 _SHORT = 16
 """Sums that are shifted down by so much have as many bits left."""
@@ -302,6 +304,14 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     )
 
 
+def lower_xpulp(bound: BoundNode) -> Layer | str:
+    """Sums of bytes by weights, of equal shapes."""
+    layer = lower(bound)
+    if layer.template != _WEIGHTED_SUM or bound.output.dtype is not DType.INT8:
+        return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"
+    return replace(layer, template=f"{layer.template}_xpulp", spec=PLAIN, headers=XPULP_HEADERS)
+
+
 def _paired_sum(bound: BoundNode, layer: Layer) -> Layer | str:
     """The layer of int16 sums; or why there is none. The portable layer has the specified sequence.
 
@@ -370,6 +380,7 @@ _SUMS = (
         Costs("qemu_m4 at c7c79d1 738cf76, 2026-11-22", Cost(mac=7.1, once=30), {"int16": Cost(mac=19, once=30)}), _SHORTS,
     ),
     _FPU,
+    Variant("xpulp", "xpulp", lower_xpulp, UNKNOWN_PAIRS),
 )  # fmt: skip
 _PRODUCTS = (
     Variant(

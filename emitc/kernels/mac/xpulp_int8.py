@@ -30,9 +30,9 @@ _BANDS, _BAND_BYTES = 5, 2048
 def fold(problem: MacProblem) -> FoldedWeights | str:
     """The numbers of the kernels; or why there are none. The short functions are those of these cores."""
     folded = scalar_int8.fold(problem, mul32=False)
-    if isinstance(folded, str) or not folded.spec.short:
+    if isinstance(folded, str) or not folded.spec.rounding:
         return folded
-    return replace(folded, spec=replace(folded.spec, short=f"{folded.spec.short}_xpulp"))
+    return replace(folded, spec=replace(folded.spec, rounding=f"{folded.spec.rounding}_xpulp"))
 
 
 def convolution(problem: MacProblem) -> Layer | str:
@@ -97,7 +97,10 @@ def depthwise(problem: MacProblem) -> Layer | str:
     if isinstance(folded, str):
         return folded
     if problem.kernel == (3, 3):
-        folded = replace(folded, spec=folded.spec.extended("_3x3", window="3x3"))
+        window = "3x3" if problem.window and problem.window.stride_w == 1 else "strided"
+        folded = replace(
+            folded, spec=folded.spec.extended("_3x3" if window == "3x3" else "_3x3_strided", window=window)
+        )
     filters = np.pad(folded.filters.reshape(channels, kernel_h, kernel_w), ((0, 0), (0, 0), (0, -kernel_w % 4)))
     p = {param.name: int(param.value) for param in problem.window_params}
     width = max(p["pad_left"] + p["in_w"], (p["out_w"] - 1) * p["stride_w"] + filters.shape[2])

@@ -19,7 +19,7 @@ from emitc.numerics.requantize import requantize
 from emitc.target import Target
 from emitc.writers.tflite import write_tflite
 from tests.kernels.activation import test_byte_functions
-from tests.kernels.elementwise import test_int16_elementwise
+from tests.kernels.elementwise import test_arithmetic, test_int16_elementwise
 from tests.kernels.quantization import test_onnx_quantize, test_quantize_ops
 from tests.kernels.reduction import test_mean
 from tests.support.onnx_op import model_of as onnx_model_of
@@ -125,6 +125,11 @@ def test_reductions_by_vectors() -> None:
 
 def test_sums_of_shorts_in_pairs() -> None:
     assert _checked(_sums_of_shorts(), "cortex-m4", "dsp") == {"rescaled_sum_dsp"}
+
+
+def test_sums_of_bytes_by_weights() -> None:
+    """Of all pairs of values, and of less than a word; other sums and products keep the portable kernel."""
+    assert "weighted_sum_xpulp" in _checked([*test_arithmetic.PAIR_CASES, *test_arithmetic.SHAPES], "cv32e40p", "xpulp")
 
 
 def test_the_largest_multiplier_halves_every_short() -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Shape, Tensor
 from emitc.kernels.contract import KernelDef, Parsed, Variant, requires
 from emitc.kernels.convolution.conv_2d_runtime import ComputedConv2D
-from emitc.kernels.costs import UNKNOWN_VECTORS, Cost, Costs
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import (
     accumulation,
     block4_float_conv,
@@ -280,7 +280,14 @@ _VARIANTS = (
         ),
         applies=_INT8_ZERO,
     ),
-    Variant("xpulp", "xpulp", _integers(xpulp_int8.convolution), UNKNOWN_VECTORS, applies=_INT8),
+    Variant(
+        "xpulp", "xpulp", _integers(xpulp_int8.convolution),
+        Costs(
+            "rtl_cv32e40p_xpulp at 488ad82, 2026-11-26", Cost(mac=0.375, output=14, gathered=2, once=300),
+            {"1x1": Cost(mac=0.375, output=14, once=300)},
+        ),
+        applies=_INT8,
+    ),
     Variant(
         "gpr31", "gpr31", _integers(scalar_int8.convolution, fours=True),
         Costs("qemu_rv32 at 2296c56, 2026-11-26", replace(_WORDS, mac=0.85 * _WORDS.mac)), applies=_INT8,

@@ -18,7 +18,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, requires
 from emitc.kernels.convolution.conv_2d_runtime import ComputedConv2D
-from emitc.kernels.costs import UNKNOWN_VECTORS, Cost, Costs
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import (
     accumulation,
     block4_float_conv,
@@ -221,6 +221,10 @@ _MUL32 = Costs(
     "qemu_m0 at bed52a8, 2026-11-22", Cost(mac=4, output=0.9 * 16),
     {_SEVERAL: Cost(mac=1.6, output=0.9 * 16, gathered=2.5, once=300)},
 )  # fmt: skip
+_XPULP = Costs(
+    "rtl_cv32e40p_xpulp at 488ad82, 2026-11-26", Cost(mac=1.0, output=14, once=300),
+    {_SEVERAL: Cost(mac=0.375, output=14, gathered=3, once=300)},
+)  # fmt: skip
 _BYTE_VECTORS = Costs(
     "qemu_m55 at bed52a8, 2026-11-22",
     Cost(mac=1.0, gathered=2.5, once=100),
@@ -319,9 +323,9 @@ _VARIANTS = (
         "gpr31", "gpr31", _channels(scalar_int8.depthwise_rows),
         Costs("qemu_rv32 at 9397a1e, 2026-11-26", Cost(mac=4, output=14)), applies=(dsp_int8.refusal, _CHANNELS),
     ),
-    Variant("xpulp", "xpulp", _windows(xpulp_int8.convolution), UNKNOWN_VECTORS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
+    Variant("xpulp", "xpulp", _windows(xpulp_int8.convolution), _XPULP, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
     Variant(
-        "xpulp", "xpulp", _channels(xpulp_int8.depthwise), UNKNOWN_VECTORS,
+        "xpulp", "xpulp", _channels(xpulp_int8.depthwise), _XPULP,
         applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER),
     ),
     Variant("swar", "swar", _windows(scalar_int8.convolution), _WORDS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),

@@ -17,6 +17,7 @@ import numpy as np
 from emitc.kernels.mac import scalar_int8
 from emitc.kernels.mac.problem import DILATED, SEVERAL_FILTERS, FoldedWeights, MacProblem, packed_table
 from emitc.kernels.mac.weight_packing import pack_word_blocks, shape_text
+from emitc.kernels.shared.windows import BY_ROWS
 from emitc.layer import ByRows, Layer, Param, Scratch, Table, WindowOrder, whole_window
 
 HEADERS = (*scalar_int8.HEADERS, "emitc_xpulp.h")
@@ -25,6 +26,9 @@ PIXELS = 4
 _ORDER = "four filters word by word"
 _BANDS, _BAND_BYTES = 5, 2048
 """A depthwise convolution makes a fifth of its rows at a time, or so many bytes; so far its stores get ahead of its reads."""
+
+_WIDE_ROW = 16
+"""Output pixels of a row from which on it is worth to make single rows: the input's rows become planes again for each."""
 
 
 def fold(problem: MacProblem) -> FoldedWeights | str:
@@ -122,7 +126,7 @@ def depthwise(problem: MacProblem) -> Layer | str:
         (*problem.window_params, *params, problem.zero_point, *problem.output_limits),
         ahead=-channels % 4 if channels > 4 else None,
         scratch=(Scratch("planes", 4 * plane),),
-        by_rows=None,
+        by_rows=BY_ROWS if p["out_w"] >= _WIDE_ROW else None,
         headers=HEADERS,
     )
     return _tiled(layer, band * p["out_w"])

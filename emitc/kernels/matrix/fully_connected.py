@@ -18,7 +18,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, require_rank, requires, unsupported
-from emitc.kernels.costs import UNKNOWN_VECTORS, Cost, Costs
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import (
     accumulation,
     block4_float_conv,
@@ -206,7 +206,10 @@ _VARIANTS = (
         "dsp", "dsp", _integers(int16_dsp_mve.dsp_convolution),
         Costs("qemu_m4 at 0a67a04, 2026-11-22", Cost(mac=1.4, output=16, once=60)), (DType.INT16,), _INT16,
     ),
-    Variant("xpulp", "xpulp", _integers(xpulp_int8.convolution), UNKNOWN_VECTORS, applies=_INT8),
+    Variant(
+        "xpulp", "xpulp", _integers(xpulp_int8.convolution),
+        Costs("rtl_cv32e40p_xpulp at 488ad82, 2026-11-26", Cost(mac=0.563, output=16, once=60)), applies=_INT8,
+    ),
     Variant(
         "gpr31", "gpr31", _integers(scalar_int8.convolution, fours=True),
         Costs("qemu_rv32 at 2296c56, 2026-11-26", replace(_WORDS, mac=0.85 * _WORDS.mac)), applies=_INT8,

@@ -26,6 +26,7 @@ TARGETS = {
     "cortex-m85",
     "rv32imac",
     "rv32imafc",
+    "cv32e40p",
     "generic32",
 }
 EMULATED = {"qemu_m0", "qemu_m3", "qemu_m4", "qemu_m7", "qemu_m33", "qemu_m55", "qemu_rv32", "qemu_fe310"}
@@ -102,6 +103,7 @@ def test_every_target_loads_and_its_flags_compile(name: str, tmp_path: Path) -> 
         "#if (defined(__arm__) && !defined(__ARM_FEATURE_DSP)) || defined(__riscv_mul)\nint swar;\n#endif\n"
         "#if defined(__riscv_mul) && !defined(__riscv_32e)\nint gpr31;\n#endif\n"
         "#if defined(__ARM_ARCH_6M__)\nint mul32;\n#endif\n"
+        "#if defined(EMITC_XPULP_CORE)\nint xpulp;\n#endif\n"
     )
     command = [compiler, *target.compiler_flags, "-E", "-P", str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -17,8 +17,8 @@ import numpy as np
 from emitc.kernels.mac import scalar_int8
 from emitc.kernels.mac.problem import DILATED, SEVERAL_FILTERS, FoldedWeights, MacProblem, packed_table
 from emitc.kernels.mac.weight_packing import pack_word_blocks, shape_text
-from emitc.kernels.shared.windows import BY_ROWS
-from emitc.layer import ByRows, Layer, Param, Scratch, Table, WindowOrder, whole_window
+from emitc.kernels.shared.windows import BY_ROWS, whole_window
+from emitc.layer import ByRows, Layer, Param, Scratch, Table, WindowOrder
 
 HEADERS = (*scalar_int8.HEADERS, "emitc_xpulp.h")
 PIXELS = 4

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emitc.boards.dual_issue import Pipeline
-from emitc.target import Timing
+from emitc.target import Target, Timing
 
 _CONDITION = r"(?:eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)?"
 _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -77,9 +77,13 @@ class Estimate:
     kinds: tuple[tuple[str, float], ...]
 
 
-def listing(tool: str, image: Path) -> list[Instruction]:
-    """The instructions of an image. tool: objdump of the image's compiler. Raises CalledProcessError and OSError."""
-    command = [tool, "-d", "--no-show-raw-insn", str(image)]
+def listing(target: Target, image: Path) -> list[Instruction]:
+    """The instructions of an image. Raises CalledProcessError and OSError.
+
+    GNU objdump 2.40 prints half of the instructions of MVE as those of a coprocessor, unless it is told the architecture.
+    """
+    architecture = ["-m", target.isa] if "mve" in target.features else []
+    command = [f"{target.compiler_prefix}objdump", "-d", "--no-show-raw-insn", *architecture, str(image)]
     return parsed(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 

@@ -107,7 +107,7 @@ def _estimated(board: Board, image: Path, plain: _Boot) -> CycleEstimate | None:
     if target.timing is None or not plain.ran:
         return None
     ran = max(plain.ran[1:], key=lambda each: sum(each.places.values()))
-    instructions = cycle_model.listing(f"{target.compiler_prefix}objdump", image)
+    instructions = cycle_model.listing(target, image)
     estimate = cycle_model.estimate(ran, instructions, target.timing)
     return CycleEstimate(estimate, target.title, board.name, board.clock_hz, target.timing.error_percent)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from emitc.boards import result
-from emitc.boards.cycle_model import Ran, estimate, parsed, windows
+from emitc.boards.cycle_model import Ran, estimate, listing, parsed, windows
 from emitc.errors import EmitcError
 from emitc.target import Timing, load_board, load_target, targets
 
@@ -92,6 +95,21 @@ def test_a_cortex_m7_begins_two_independent_instructions_in_a_cycle(lines: list[
     assert timing is not None and timing.issues == 2
     text = "00000000 <f>:\n" + "".join(f" {at:x}:\t{line}\n" for at, line in enumerate(lines))
     assert estimate(Ran(dict.fromkeys(range(len(lines)), 10)), parsed(text), timing).cycles == 10 * expected
+
+
+def test_objdump_is_told_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, GNU objdump 2.40 prints `cdp` for vmladava.s8 and `ldc` for vldrb.8, which the model takes for scalar."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0, LISTING)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    for name in ("cortex-m4f", "cortex-m55"):
+        assert listing(load_target(name), Path("firmware.elf")) == parsed(LISTING)
+    assert [command[0] for command in commands] == ["arm-none-eabi-objdump"] * 2
+    assert ["armv8.1-m.main" in command for command in commands] == [False, True]
 
 
 def test_cycles_are_listed_by_function() -> None:

@@ -11,51 +11,48 @@
 #include "emitc_mve.h"
 
 #if EMITC_MVE_LOOPS
-/* How the sums in one register become outputs without their zero point, once they are multiplied; q2 has the shifts, or
- * for F32 the factors. UP rounds halves up, AWAY as emitc_words_scaled_away. */
-#define EMITC_LANES_UP(q) "vrshl.s32 " q ", " q ", q2\n\t"
-#define EMITC_LANES_AWAY(q) \
-    "vand q3, " q ", q2\n\t" \
-    "vshr.s32 q3, q3, #31\n\t" \
-    "vadd.i32 " q ", " q ", q3\n\t" \
-    EMITC_LANES_UP(q)
-#define EMITC_LANES_F32(q) \
-    "vcvt.f32.s32 " q ", " q "\n\t" \
-    "vmul.f32 " q ", " q ", q2\n\t" \
-    "vcvtn.s32.f32 " q ", " q "\n\t"
-/* Sums plus bias: q0 has four channels of the first pixel, q1 those of the second one. */
-#define EMITC_SUMS_1 \
-    "vldrw.32 q0, [%[sums]], #16\n\t" \
-    "vldrw.32 q2, [%[bias]], #16\n\t" \
-    "vadd.i32 q0, q0, q2\n\t"
-#define EMITC_SUMS_2 \
-    "vldrw.32 q0, [%[sums]], #16\n\t" \
-    "vldrw.32 q1, [%[sums]], #16\n\t" \
-    "vldrw.32 q2, [%[bias]], #16\n\t" \
-    "vadd.i32 q0, q0, q2\n\t" \
-    "vadd.i32 q1, q1, q2\n\t"
-/* Times the multipliers in q2; then q2 has the shifts. */
-#define EMITC_TIMES_1(quad) \
-    "vqrdmulh.s32 q0, q0, q2\n\t" \
-    "vldrb.s32 q2, [%[shift], #4 * " #quad "]\n\t"
-#define EMITC_TIMES_2(quad) \
-    "vqrdmulh.s32 q0, q0, q2\n\t" \
-    "vqrdmulh.s32 q1, q1, q2\n\t" \
-    "vldrb.s32 q2, [%[shift], #4 * " #quad "]\n\t"
-#define EMITC_SCALED_UP_1(quad) EMITC_TIMES_1(quad) EMITC_LANES_UP("q0")
-#define EMITC_SCALED_UP_2(quad) EMITC_TIMES_2(quad) EMITC_LANES_UP("q0") EMITC_LANES_UP("q1")
-#define EMITC_SCALED_AWAY_1(quad) EMITC_TIMES_1(quad) EMITC_LANES_AWAY("q0")
-#define EMITC_SCALED_AWAY_2(quad) EMITC_TIMES_2(quad) EMITC_LANES_AWAY("q0") EMITC_LANES_AWAY("q1")
-#define EMITC_SCALED_F32_1(quad) EMITC_LANES_F32("q0")
-#define EMITC_SCALED_F32_2(quad) EMITC_LANES_F32("q0") EMITC_LANES_F32("q1")
+/* Two beats of a vector instruction overlap with the next one, where that is of another unit: the order is chosen for that,
+ * and loads for the next four channels stand between the arithmetic of these. q0 has sums of the first pixel, q1 those of
+ * the second one, b bias, t multipliers, or factors for F32. */
+#define EMITC_LOAD_SUMS(q) "vldrw.32 " q ", [%[sums]], #16\n\t"
+#define EMITC_LOAD_BIAS(q) "vldrw.32 " q ", [%[bias]], #16\n\t"
+#define EMITC_LOAD_TIMES(q, quad) "vldrw.32 " q ", [%[multiplier], #16 * " #quad "]\n\t"
+#define EMITC_LOAD_SHIFT(q, quad) "vldrb.s32 " q ", [%[shift], #4 * " #quad "]\n\t"
+#define EMITC_ADDED(q, b) "vadd.i32 " q ", " q ", " b "\n\t"
+#define EMITC_TIMES(q, t) "vqrdmulh.s32 " q ", " q ", " t "\n\t"
+/* One less where the value is negative and something is shifted out, as emitc_words_scaled_away. */
+#define EMITC_LESS(q, b, t) "vand " t ", " q ", " b "\n\tvqdmlah.s32 " q ", " t ", %[one]\n\t"
+#define EMITC_SCALED(q, t) "vcvt.f32.s32 " q ", " q "\n\tvmul.f32 " q ", " q ", " t "\n\t"
+/* Products; then b has the shifts. UP rounds halves up, AWAY away from zero. */
+#define EMITC_PRODUCTS_UP_1(quad, b, t) \
+    EMITC_ADDED("q0", b) EMITC_LOAD_TIMES(t, quad) EMITC_TIMES("q0", t) EMITC_LOAD_SHIFT(b, quad)
+#define EMITC_PRODUCTS_UP_2(quad, b, t) \
+    EMITC_ADDED("q0", b) EMITC_TIMES("q0", t) EMITC_ADDED("q1", b) EMITC_TIMES("q1", t) EMITC_LOAD_SHIFT(b, quad)
+#define EMITC_PRODUCTS_AWAY_1(quad, b, t) EMITC_PRODUCTS_UP_1(quad, b, t) EMITC_LESS("q0", b, t)
+#define EMITC_PRODUCTS_AWAY_2(quad, b, t) EMITC_PRODUCTS_UP_2(quad, b, t) EMITC_LESS("q0", b, t) EMITC_LESS("q1", b, t)
+#define EMITC_PRODUCTS_F32_1(quad, b, t) EMITC_ADDED("q0", b) EMITC_LOAD_TIMES(t, quad) EMITC_SCALED("q0", t)
+#define EMITC_PRODUCTS_F32_2(quad, b, t) \
+    EMITC_ADDED("q0", b) EMITC_ADDED("q1", b) EMITC_SCALED("q0", t) EMITC_SCALED("q1", t)
+#define EMITC_ROUNDED_UP(q, b) "vrshl.s32 " q ", " q ", " b "\n\t"
+#define EMITC_ROUNDED_AWAY(q, b) EMITC_ROUNDED_UP(q, b)
+#define EMITC_ROUNDED_F32(q, b) "vcvtn.s32.f32 " q ", " q "\n\t"
 /* Four channels, into the even or odd halves of a register for each pixel: `first` for one, `second` for the other. */
-#define EMITC_NARROW_1(part, first, second) "vqmovn" part ".s32 " first ", q0\n\t"
-#define EMITC_NARROW_2(part, first, second) EMITC_NARROW_1(part, first, second) "vqmovn" part ".s32 " second ", q1\n\t"
-#define EMITC_QUAD(kind, pixels, quad, part, first, second) \
-    EMITC_SUMS_##pixels \
-    "vldrw.32 q2, [%[multiplier], #16 * " #quad "]\n\t" \
-    EMITC_SCALED_##kind##_##pixels(quad) \
-    EMITC_NARROW_##pixels(part, first, second)
+#define EMITC_NARROW(part, to, q) "vqmovn" part ".s32 " to ", " q "\n\t"
+/* next: what is loaded for the next four channels, nothing in the last ones; their bias is in t, their multipliers in b. */
+#define EMITC_NEXT(load) load
+#define EMITC_LAST(load)
+#define EMITC_QUAD_1(kind, quad, after, b, t, part, first, second, next) \
+    EMITC_PRODUCTS_##kind##_1(quad, b, t) \
+    EMITC_ROUNDED_##kind("q0", b) next(EMITC_LOAD_BIAS(t)) \
+    EMITC_NARROW(part, first, "q0") next(EMITC_LOAD_SUMS("q0"))
+#define EMITC_QUAD_2(kind, quad, after, b, t, part, first, second, next) \
+    EMITC_PRODUCTS_##kind##_2(quad, b, t) \
+    EMITC_ROUNDED_##kind("q0", b) next(EMITC_LOAD_BIAS(t)) \
+    EMITC_NARROW(part, first, "q0") next(EMITC_LOAD_SUMS("q0")) \
+    EMITC_ROUNDED_##kind("q1", b) next(EMITC_LOAD_TIMES(b, after)) \
+    EMITC_NARROW(part, second, "q1") next(EMITC_LOAD_SUMS("q1"))
+#define EMITC_FIRST_1 EMITC_LOAD_BIAS("q2") EMITC_LOAD_SUMS("q0")
+#define EMITC_FIRST_2 EMITC_FIRST_1 EMITC_LOAD_TIMES("q3", 0) EMITC_LOAD_SUMS("q1")
 /* 16 halves in two registers as 16 bytes in the first. */
 #define EMITC_BYTES(even, odd) \
     "vqadd.s16 " even ", " even ", %[offset]\n\t" \
@@ -64,14 +61,14 @@
     "vqmovnt.s16 " even ", " odd "\n\t"
 #define EMITC_LIMIT(q) "vmax.s8 " q ", " q ", q0\n\tvmin.s8 " q ", " q ", q1\n\t"
 #define EMITC_STORE_1 "vstrb.8 q4, [%[y]], #16\n\t"
-#define EMITC_STORE_2 "vstrb.8 q6, [%[y1]], #16\n\t" EMITC_STORE_1
+#define EMITC_STORE_2 "vstrb.8 q6, [%[y1]], #16\n\t"
 #define EMITC_FINISH_FULL_1 EMITC_BYTES("q4", "q5") EMITC_STORE_1
-#define EMITC_FINISH_FULL_2 EMITC_BYTES("q4", "q5") EMITC_BYTES("q6", "q7") EMITC_STORE_2
+#define EMITC_FINISH_FULL_2 EMITC_BYTES("q6", "q7") EMITC_STORE_2 EMITC_FINISH_FULL_1
 #define EMITC_FINISH_LIMITED_1 \
     EMITC_BYTES("q4", "q5") "vdup.8 q0, %[low]\n\tvdup.8 q1, %[high]\n\t" EMITC_LIMIT("q4") EMITC_STORE_1
 #define EMITC_FINISH_LIMITED_2 \
     EMITC_BYTES("q4", "q5") EMITC_BYTES("q6", "q7") "vdup.8 q0, %[low]\n\tvdup.8 q1, %[high]\n\t" EMITC_LIMIT("q4") \
-    EMITC_LIMIT("q6") EMITC_STORE_2
+    EMITC_LIMIT("q6") EMITC_STORE_2 EMITC_STORE_1
 /* What the kinds have as parameters and operands. */
 #define EMITC_FACTORS_UP const int32_t **multiplier, const int8_t **shift
 #define EMITC_FACTORS_AWAY EMITC_FACTORS_UP
@@ -79,6 +76,9 @@
 #define EMITC_SHIFT_UP , [shift] "+l"(*shift)
 #define EMITC_SHIFT_AWAY EMITC_SHIFT_UP
 #define EMITC_SHIFT_F32
+#define EMITC_ONE_UP
+#define EMITC_ONE_AWAY , [one] "r"(1)
+#define EMITC_ONE_F32
 #define EMITC_NEXT_SHIFT_UP "add %[shift], %[shift], %[step], lsl #2\n\t"
 #define EMITC_NEXT_SHIFT_AWAY EMITC_NEXT_SHIFT_UP
 #define EMITC_NEXT_SHIFT_F32
@@ -101,17 +101,18 @@
         __asm__ volatile( \
             "dls lr, %[groups]\n" \
             "1:\n\t" \
-            EMITC_QUAD(kind, pixels, 0, "b", "q4", "q6") \
-            EMITC_QUAD(kind, pixels, 1, "t", "q4", "q6") \
-            EMITC_QUAD(kind, pixels, 2, "b", "q5", "q7") \
-            EMITC_QUAD(kind, pixels, 3, "t", "q5", "q7") \
+            EMITC_FIRST_##pixels \
+            EMITC_QUAD_##pixels(kind, 0, 1, "q2", "q3", "b", "q4", "q6", EMITC_NEXT) \
+            EMITC_QUAD_##pixels(kind, 1, 2, "q3", "q2", "t", "q4", "q6", EMITC_NEXT) \
+            EMITC_QUAD_##pixels(kind, 2, 3, "q2", "q3", "b", "q5", "q7", EMITC_NEXT) \
+            EMITC_QUAD_##pixels(kind, 3, 3, "q3", "q2", "t", "q5", "q7", EMITC_LAST) \
             EMITC_FINISH_##range##_##pixels \
             "add %[multiplier], %[multiplier], %[step], lsl #4\n\t" \
             EMITC_NEXT_SHIFT_##kind \
             "le lr, 1b" \
             : [sums] "+r"(*sums), [bias] "+r"(*bias), [multiplier] "+r"(*multiplier) EMITC_SHIFT_##kind \
               EMITC_Y_##pixels \
-            : [groups] "r"(groups), [offset] "r"(offset), [step] "r"(step) EMITC_LOW_HIGH_##range \
+            : [groups] "r"(groups), [offset] "r"(offset), [step] "r"(step) EMITC_LOW_HIGH_##range EMITC_ONE_##kind \
             : "lr", "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "cc", "memory"); \
     }
 EMITC_OUTPUTS_16(emitc_outputs_16_up_1, UP, 1, FULL)

@@ -208,42 +208,49 @@ EMITC_ALWAYS_INLINE void emitc_without_zeros(
 }
 
 #if EMITC_MVE_LOOPS
-/* One register of weights of each of four channels, and of the values of two pixels. */
+/* Two beats of a vector instruction overlap with the next one, where that is of another unit: as many loads as there are
+ * stand between the multiplications. */
+#define EMITC_PAIR_W(q) "vldrb.8 " q ", [%[w]], #16\n\t"
+#define EMITC_PAIR_X0 "vldrb.8 q0, [%[x0]], #16\n\t"
+#define EMITC_PAIR_X1 "vldrb.8 q1, [%[x1]], #16\n\t"
+#define EMITC_PAIR_MAC(mac, sum, x, w) mac " %[" sum "], " x ", " w "\n\t"
+/* One register of weights of each of four channels, and of the values of two pixels: q0, q1 and the first weights q2 are
+ * loaded before. next: what is loaded for the block after this. */
+#define EMITC_PAIR_HALF(mac) \
+    EMITC_PAIR_MAC(mac, "a0", "q0", "q2") EMITC_PAIR_W("q3") \
+    EMITC_PAIR_MAC(mac, "b0", "q1", "q2") EMITC_PAIR_W("q2") \
+    EMITC_PAIR_MAC(mac, "a1", "q0", "q3") EMITC_PAIR_MAC(mac, "b1", "q1", "q3") EMITC_PAIR_W("q3") \
+    EMITC_PAIR_MAC(mac, "a2", "q0", "q2") EMITC_PAIR_MAC(mac, "b2", "q1", "q2")
 #define EMITC_PAIR_BLOCK(mac) \
-    "vldrb.8 q0, [%[x0]], #16\n\t" \
-    "vldrb.8 q2, [%[w]], #16\n\t" \
-    mac " %[a0], q0, q2\n\t" \
-    "vldrb.8 q1, [%[x1]], #16\n\t" \
-    mac " %[b0], q1, q2\n\t" \
-    "vldrb.8 q2, [%[w]], #16\n\t" \
-    mac " %[a1], q0, q2\n\t" \
-    mac " %[b1], q1, q2\n\t" \
-    "vldrb.8 q2, [%[w]], #16\n\t" \
-    mac " %[a2], q0, q2\n\t" \
-    mac " %[b2], q1, q2\n\t" \
-    "vldrb.8 q2, [%[w]], #16\n\t" \
-    mac " %[a3], q0, q2\n\t" \
-    mac " %[b3], q1, q2\n\t"
-/* The same for `end` lanes, the predicate being theirs. */
-#define EMITC_PAIR_PART(a, b) \
-    "vpst\n\t" \
-    "vldrbt.8 q2, [%[w]]\n\t" \
-    "vmladav.s8 %[" a "], q0, q2\n\t" \
-    "vmladav.s8 %[" b "], q1, q2\n\t" \
-    "add %[w], %[end]\n\t"
-/* Sums of a quad; then the next one from the pixels' first values on. */
-#define EMITC_PAIR_STORE(before) \
-    "strd %[a0], %[a1], [%[acc]], #8\n\t" \
-    "strd %[a2], %[a3], [%[acc]], #8\n\t" \
-    "strd %[b0], %[b1], [%[acc]], #8\n\t" \
-    "strd %[b2], %[b3], [%[acc]], #8\n\t" \
-    "ldrd %[x0], %[x1], %[start]\n\t" \
-    before \
-    "ldr %[a0], %[last]\n\t" \
-    "cmp %[acc], %[a0]\n\t" \
-    "bne 1b"
-/* What is left of the values, two registers a turn. */
-#define EMITC_PAIR_REST \
+    EMITC_PAIR_HALF(mac) EMITC_PAIR_W("q2") \
+    EMITC_PAIR_MAC(mac, "a3", "q0", "q3") EMITC_PAIR_X0 \
+    EMITC_PAIR_MAC(mac, "b3", "q1", "q3") EMITC_PAIR_X1
+/* The same without a block before or after it. */
+#define EMITC_PAIR_ALONE(mac) \
+    EMITC_PAIR_X0 EMITC_PAIR_W("q2") \
+    EMITC_PAIR_MAC(mac, "a0", "q0", "q2") EMITC_PAIR_X1 \
+    EMITC_PAIR_MAC(mac, "b0", "q1", "q2") EMITC_PAIR_W("q3") \
+    EMITC_PAIR_MAC(mac, "a1", "q0", "q3") EMITC_PAIR_W("q2") \
+    EMITC_PAIR_MAC(mac, "b1", "q1", "q3") EMITC_PAIR_W("q3") \
+    EMITC_PAIR_MAC(mac, "a2", "q0", "q2") EMITC_PAIR_MAC(mac, "b2", "q1", "q2") \
+    EMITC_PAIR_MAC(mac, "a3", "q0", "q3") EMITC_PAIR_MAC(mac, "b3", "q1", "q3")
+/* The last sums and the storing of all eight; next0 and next1 are done meanwhile. */
+#define EMITC_PAIR_END(mac, next0, next1) \
+    "vmov q4[2], q4[0], %[a0], %[a2]\n\t" EMITC_PAIR_MAC(mac, "a3", "q0", "q3") \
+    "vmov q5[2], q5[0], %[b0], %[b2]\n\t" next0 EMITC_PAIR_MAC(mac, "b3", "q1", "q3") \
+    EMITC_PAIR_STORE(next1)
+#define EMITC_PAIR_STORE(next) \
+    "vmov q4[3], q4[1], %[a1], %[a3]\n\t" next "vstrw.32 q4, [%[acc]], #16\n\t" \
+    "vmov q5[3], q5[1], %[b1], %[b3]\n\tvstrw.32 q5, [%[acc]], #16\n\t"
+#define EMITC_PAIR_AGAIN "cmp %[acc], %[last]\n\tbne 1b"
+/* A quad of channels, whose values are loaded before, as far as there is a block after this; `first`: blocks of it. Then
+ * the pointers go back, and the values of the next quad are loaded. */
+#define EMITC_PAIR_BLOCKS(first) \
+    "ldr %[end], %[x0_end]\n\t" \
+    EMITC_PAIR_X0 EMITC_PAIR_X1 \
+    "1:\n\t" \
+    EMITC_PAIR_W("q2") \
+    first \
     "cmp %[x0], %[end]\n\t" \
     "beq 3f\n" \
     "2:\n\t" \
@@ -252,11 +259,22 @@ EMITC_ALWAYS_INLINE void emitc_without_zeros(
     "cmp %[x0], %[end]\n\t" \
     "bne 2b\n" \
     "3:\n\t" \
-    EMITC_PAIR_STORE("")
+    "ldrd %[x0], %[x1], %[start]\n\t" \
+    EMITC_PAIR_HALF("vmladava.s8") \
+    EMITC_PAIR_END("vmladava.s8", EMITC_PAIR_X0, EMITC_PAIR_X1) \
+    EMITC_PAIR_AGAIN
+/* Four channels for `end` lanes, the predicate being theirs. */
+#define EMITC_PAIR_PART(a, b) \
+    "vpst\n\t" \
+    "vldrbt.8 q2, [%[w]]\n\t" \
+    "vmladav.s8 %[" a "], q0, q2\n\t" \
+    "add %[w], %[end]\n\t" \
+    "vmladav.s8 %[" b "], q1, q2\n\t"
 #define EMITC_PAIR_OPERANDS \
     [a0] "=&Te"(a0), [a1] "=&Te"(a1), [a2] "=&Te"(a2), [a3] "=&Te"(a3), [b0] "=&Te"(b0), [b1] "=&Te"(b1), \
         [b2] "=&Te"(b2), \
         [b3] "=&Te"(b3), [x0] "+r"(x0), [x1] "+r"(x1), [w] "+r"(w), [acc] "+r"(acc), [end] "=&r"(end)
+#define EMITC_PAIR_CLOBBERS "q0", "q1", "q2", "q3", "q4", "q5", "cc", "memory"
 #endif
 
 /* For every quad of channels, the sums of the products of the n values of two pixels: four of the first, four of the
@@ -266,6 +284,7 @@ EMITC_NOINLINE void emitc_dots_of_pair(
 {
 #if EMITC_MVE_LOOPS
     const int8_t *const start[2] = {x0, x1};
+    const int8_t *const x0_end = x0 + n;
     int32_t *const last = acc + 8 * quads;
     int32_t a0, a1, a2, a3, b0, b1, b2, b3;
     const int8_t *end;
@@ -281,52 +300,54 @@ EMITC_NOINLINE void emitc_dots_of_pair(
             "vpnot\n\t"
             "vpstt\n\t"
             "vldrbt.8 q3, [%[x0], #-8]\n\t"
-            "vldrbt.8 q4, [%[x1], #-8]\n\t"
-            "ldr %[end], %[last]\n"
+            "vldrbt.8 q5, [%[x1], #-8]\n"
             "1:\n\t"
-            "vldrb.8 q2, [%[w]], #16\n\t"
+            EMITC_PAIR_W("q2")
             "vmladav.s8 %[a0], q0, q2\n\t"
             "vmladav.s8 %[a1], q3, q2\n\t"
             "vmladav.s8 %[b0], q1, q2\n\t"
-            "vmladav.s8 %[b1], q4, q2\n\t"
-            "vldrb.8 q2, [%[w]], #16\n\t"
+            "vmladav.s8 %[b1], q5, q2\n\t"
+            EMITC_PAIR_W("q2")
             "vmladav.s8 %[a2], q0, q2\n\t"
             "vmladav.s8 %[a3], q3, q2\n\t"
+            "vmov q4[2], q4[0], %[a0], %[a2]\n\t"
             "vmladav.s8 %[b2], q1, q2\n\t"
-            "vmladav.s8 %[b3], q4, q2\n\t"
-            "strd %[a0], %[a1], [%[acc]], #8\n\t"
-            "strd %[a2], %[a3], [%[acc]], #8\n\t"
-            "strd %[b0], %[b1], [%[acc]], #8\n\t"
-            "strd %[b2], %[b3], [%[acc]], #8\n\t"
-            "cmp %[acc], %[end]\n\t"
-            "bne 1b"
+            "vmov q4[3], q4[1], %[a1], %[a3]\n\t"
+            "vmladav.s8 %[b3], q5, q2\n\t"
+            "vstrw.32 q4, [%[acc]], #16\n\t"
+            "vmov q2[2], q2[0], %[b0], %[b2]\n\t"
+            "vmov q2[3], q2[1], %[b1], %[b3]\n\t"
+            "vstrw.32 q2, [%[acc]], #16\n\t"
+            EMITC_PAIR_AGAIN
             : EMITC_PAIR_OPERANDS
-            : [last] "m"(last)
-            : "q0", "q1", "q2", "q3", "q4", "cc", "memory");
+            : [last] "r"(last)
+            : EMITC_PAIR_CLOBBERS);
+    } else if (n == 16) {
+        __asm__ volatile(
+            "vldrb.8 q0, [%[x0]]\n\t"
+            "vldrb.8 q1, [%[x1]]\n"
+            "1:\n\t"
+            EMITC_PAIR_W("q2")
+            EMITC_PAIR_HALF("vmladav.s8")
+            EMITC_PAIR_END("vmladav.s8", "", "")
+            EMITC_PAIR_AGAIN
+            : EMITC_PAIR_OPERANDS
+            : [last] "r"(last)
+            : EMITC_PAIR_CLOBBERS);
     } else if ((n & 31) == 0) {
-        const int8_t *const x0_end = x0 + n;
         __asm__ volatile(
-            "ldr %[end], %[x0_end]\n"
-            "1:\n\t"
-            EMITC_PAIR_BLOCK("vmladav.s8")
-            EMITC_PAIR_BLOCK("vmladava.s8")
-            EMITC_PAIR_REST
+            EMITC_PAIR_BLOCKS(EMITC_PAIR_BLOCK("vmladav.s8"))
             : EMITC_PAIR_OPERANDS
-            : [start] "m"(start), [last] "m"(last), [x0_end] "m"(x0_end)
-            : "q0", "q1", "q2", "cc", "memory");
+            : [start] "m"(start), [last] "r"(last), [x0_end] "m"(x0_end)
+            : EMITC_PAIR_CLOBBERS);
     } else if ((n & 15) == 0) {
-        const int8_t *const x0_end = x0 + n;
         __asm__ volatile(
-            "ldr %[end], %[x0_end]\n"
-            "1:\n\t"
-            EMITC_PAIR_BLOCK("vmladav.s8")
-            EMITC_PAIR_REST
+            EMITC_PAIR_BLOCKS(EMITC_PAIR_BLOCK("vmladav.s8") EMITC_PAIR_BLOCK("vmladava.s8"))
             : EMITC_PAIR_OPERANDS
-            : [start] "m"(start), [last] "m"(last), [x0_end] "m"(x0_end)
-            : "q0", "q1", "q2", "cc", "memory");
+            : [start] "m"(start), [last] "r"(last), [x0_end] "m"(x0_end)
+            : EMITC_PAIR_CLOBBERS);
     } else {
         const int32_t part = n & 15;
-        const int8_t *const x0_end = x0 + n;
         __asm__ volatile(
             "ldr %[end], %[part]\n\t"
             "vctp.8 %[end]\n"
@@ -344,14 +365,19 @@ EMITC_NOINLINE void emitc_dots_of_pair(
             "cmp %[x0], %[end]\n\t"
             "beq 3f\n"
             "2:\n\t"
-            EMITC_PAIR_BLOCK("vmladava.s8")
+            EMITC_PAIR_ALONE("vmladava.s8")
             "cmp %[x0], %[end]\n\t"
             "bne 2b\n"
             "3:\n\t"
-            EMITC_PAIR_STORE("ldr %[end], %[part]\n\t")
+            "vmov q4[2], q4[0], %[a0], %[a2]\n\t"
+            "ldrd %[x0], %[x1], %[start]\n\t"
+            "vmov q5[2], q5[0], %[b0], %[b2]\n\t"
+            "ldr %[end], %[part]\n\t"
+            EMITC_PAIR_STORE("")
+            EMITC_PAIR_AGAIN
             : EMITC_PAIR_OPERANDS
-            : [start] "m"(start), [last] "m"(last), [x0_end] "m"(x0_end), [part] "m"(part)
-            : "q0", "q1", "q2", "cc", "memory");
+            : [start] "m"(start), [last] "r"(last), [x0_end] "m"(x0_end), [part] "m"(part)
+            : EMITC_PAIR_CLOBBERS);
     }
 #elif EMITC_MVE
     const int32_t part = n & 15;

@@ -38,7 +38,7 @@ def per_channel(count: int, factor: float = 0.004) -> Scales:
 
 
 def _convolutions() -> Iterator[Case]:
-    for depth in (1, 3, 4, 15, 16, 17, 31, 32, 40, 64):
+    for depth in (1, 3, 4, 8, 15, 16, 17, 31, 32, 40, 48, 64, 96):
         for channels in (1, 3, 4, 16, 19):
             yield conv_2d(
                 f"pointwise_{depth}_{channels}", (1, 3, 3, depth), channels, (1, 1), scales=per_channel(channels)

@@ -524,8 +524,8 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_up(emitc_words acc, emitc_wor
 EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_away(emitc_words acc, emitc_words q31, emitc_words shift)
 {
 #if EMITC_MVE
-    /* One less where the value is negative and something is shifted out: halves up become halves away from zero. Twice a
-     * negative number has an upper half of -1. */
+    /* One less where the value is negative and something is shifted out: halves up become halves away from zero.
+     * Twice a negative number has an upper half of -1. */
     const int32x4_t x = vqrdmulhq_s32(acc, q31);
     return vrshlq_s32(vqdmlahq_n_s32(x, vandq_s32(x, shift), 1), shift);
 #else

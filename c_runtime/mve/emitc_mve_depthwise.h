@@ -10,18 +10,18 @@
 #include "emitc_mve_outputs.h"
 
 #if EMITC_MVE_LOOPS
-/* Two beats of a vector instruction overlap with the next one, where that is of another unit (load, multiply, other): the
- * order is chosen for that. q4 to q7 have the sums of 32 bits: q4 0 4 8 12, q6 2 6 10 14, q5 1 5 9 13, q7 3 7 11 15. */
+/* Vector instructions of two units (load, multiply, other) overlap: the order is chosen for that.
+ * Sums of 32 bits: q4 0 4 8 12, q6 2 6 10 14, q5 1 5 9 13, q7 3 7 11 15. */
 #define EMITC_X(at) "vldrb.8 q0, [" at "], #16\n\t"
 #define EMITC_W "vldrb.8 q1, [%[record]], #16\n\t"
 /* The products of one tap, even channels in q2, odd ones in q3, as 16 bits. `between` is done meanwhile. */
 #define EMITC_TAP(between) "vmullb.s8 q2, q0, q1\n\t" between "vmullt.s8 q3, q0, q1\n\t"
-/* The upper halves of pairs of 16 bits are added to the sums of 32 bits by a multiplication: acc + (2 * pair * 2^15 >> 32). */
+/* The upper halves of pairs of 16 bits are added by a multiplication: sum + (2 * pair * 2^15 >> 32). */
 #define EMITC_ADD_HIGH(sum, from) "vqdmlah.s32 " sum ", " from ", %[half]\n\t"
 #define EMITC_WIDEN(q) "vmovlb.s16 " q ", " q "\n\t"
 #define EMITC_ADD(sum, from) "vadd.i32 " sum ", " sum ", " from "\n\t"
-/* Those of a second tap are added to q2 and q3, and both to the sums, but for the last addition: to q5 of q3. The weights are
- * loaded twice, for want of a register. `at`: of the tap after this. */
+/* Those of a second tap are added to q2 and q3, and both to the sums, but for the last addition: to q5 of q3. The
+ * weights are loaded twice, for want of a register. `at`: of the tap after this. */
 #define EMITC_PAIR(second, at) \
     EMITC_X(second) \
     "vldrb.8 q1, [%[record]]\n\t" \
@@ -36,8 +36,8 @@
     EMITC_X(at) \
     EMITC_ADD_HIGH("q7", "q3") EMITC_WIDEN("q3") \
     EMITC_TAP(EMITC_ADD("q5", "q3"))
-/* The sums of four channels, which start with the bias, as outputs without their zero point. The record has shifts, bias
- * and multipliers of 16 channels, or bias and factors. quad: which four. UP rounds halves up, AWAY away from zero. */
+/* The sums of four channels, which start with the bias, as outputs without their zero point. The record has shifts,
+ * bias and multipliers of 16 channels, or bias and factors. quad: which four. UP rounds halves up, AWAY away from 0. */
 #define EMITC_RECORD_BIAS(q, at) "vldrw.32 " q ", [%[record], #" #at "]\n\t"
 #define EMITC_RECORD_FACTOR_UP(q, quad) "vldrw.32 " q ", [%[record], #80 + 16 * " #quad "]\n\t"
 #define EMITC_RECORD_FACTOR_AWAY(q, quad) EMITC_RECORD_FACTOR_UP(q, quad)

@@ -208,14 +208,12 @@ EMITC_ALWAYS_INLINE void emitc_without_zeros(
 }
 
 #if EMITC_MVE_LOOPS
-/* Two beats of a vector instruction overlap with the next one, where that is of another unit: as many loads as there are
- * stand between the multiplications. */
+/* Vector instructions of two units overlap: as many loads as there are stand between the multiplications. */
 #define EMITC_PAIR_W(q) "vldrb.8 " q ", [%[w]], #16\n\t"
 #define EMITC_PAIR_X0 "vldrb.8 q0, [%[x0]], #16\n\t"
 #define EMITC_PAIR_X1 "vldrb.8 q1, [%[x1]], #16\n\t"
 #define EMITC_PAIR_MAC(mac, sum, x, w) mac " %[" sum "], " x ", " w "\n\t"
-/* One register of weights of each of four channels, and of the values of two pixels: q0, q1 and the first weights q2 are
- * loaded before. next: what is loaded for the block after this. */
+/* One register of weights of each of four channels, and of the values of two pixels; q0, q1, q2 are loaded before. */
 #define EMITC_PAIR_HALF(mac) \
     EMITC_PAIR_MAC(mac, "a0", "q0", "q2") EMITC_PAIR_W("q3") \
     EMITC_PAIR_MAC(mac, "b0", "q1", "q2") EMITC_PAIR_W("q2") \
@@ -243,22 +241,13 @@ EMITC_ALWAYS_INLINE void emitc_without_zeros(
     "vmov q4[3], q4[1], %[a1], %[a3]\n\t" next "vstrw.32 q4, [%[acc]], #16\n\t" \
     "vmov q5[3], q5[1], %[b1], %[b3]\n\tvstrw.32 q5, [%[acc]], #16\n\t"
 #define EMITC_PAIR_AGAIN "cmp %[acc], %[last]\n\tbne 1b"
-/* A quad of channels, whose values are loaded before, as far as there is a block after this; `first`: blocks of it. Then
- * the pointers go back, and the values of the next quad are loaded. */
+/* A quad of channels, whose first values are loaded before; `first`: its blocks. Then the next quad's are. */
 #define EMITC_PAIR_BLOCKS(first) \
-    "ldr %[end], %[x0_end]\n\t" \
-    EMITC_PAIR_X0 EMITC_PAIR_X1 \
-    "1:\n\t" \
-    EMITC_PAIR_W("q2") \
-    first \
-    "cmp %[x0], %[end]\n\t" \
-    "beq 3f\n" \
-    "2:\n\t" \
-    EMITC_PAIR_BLOCK("vmladava.s8") \
-    EMITC_PAIR_BLOCK("vmladava.s8") \
-    "cmp %[x0], %[end]\n\t" \
-    "bne 2b\n" \
-    "3:\n\t" \
+    "ldr %[end], %[x0_end]\n\t" EMITC_PAIR_X0 EMITC_PAIR_X1 \
+    "1:\n\t" EMITC_PAIR_W("q2") first \
+    "cmp %[x0], %[end]\n\tbeq 3f\n2:\n\t" \
+    EMITC_PAIR_BLOCK("vmladava.s8") EMITC_PAIR_BLOCK("vmladava.s8") \
+    "cmp %[x0], %[end]\n\tbne 2b\n3:\n\t" \
     "ldrd %[x0], %[x1], %[start]\n\t" \
     EMITC_PAIR_HALF("vmladava.s8") \
     EMITC_PAIR_END("vmladava.s8", EMITC_PAIR_X0, EMITC_PAIR_X1) \
@@ -272,8 +261,7 @@ EMITC_ALWAYS_INLINE void emitc_without_zeros(
     "vmladav.s8 %[" b "], q1, q2\n\t"
 #define EMITC_PAIR_OPERANDS \
     [a0] "=&Te"(a0), [a1] "=&Te"(a1), [a2] "=&Te"(a2), [a3] "=&Te"(a3), [b0] "=&Te"(b0), [b1] "=&Te"(b1), \
-        [b2] "=&Te"(b2), \
-        [b3] "=&Te"(b3), [x0] "+r"(x0), [x1] "+r"(x1), [w] "+r"(w), [acc] "+r"(acc), [end] "=&r"(end)
+        [b2] "=&Te"(b2), [b3] "=&Te"(b3), [x0] "+r"(x0), [x1] "+r"(x1), [w] "+r"(w), [acc] "+r"(acc), [end] "=&r"(end)
 #define EMITC_PAIR_CLOBBERS "q0", "q1", "q2", "q3", "q4", "q5", "cc", "memory"
 #endif
 
@@ -303,13 +291,10 @@ EMITC_NOINLINE void emitc_dots_of_pair(
             "vldrbt.8 q5, [%[x1], #-8]\n"
             "1:\n\t"
             EMITC_PAIR_W("q2")
-            "vmladav.s8 %[a0], q0, q2\n\t"
-            "vmladav.s8 %[a1], q3, q2\n\t"
-            "vmladav.s8 %[b0], q1, q2\n\t"
-            "vmladav.s8 %[b1], q5, q2\n\t"
+            "vmladav.s8 %[a0], q0, q2\n\t" "vmladav.s8 %[a1], q3, q2\n\t"
+            "vmladav.s8 %[b0], q1, q2\n\t" "vmladav.s8 %[b1], q5, q2\n\t"
             EMITC_PAIR_W("q2")
-            "vmladav.s8 %[a2], q0, q2\n\t"
-            "vmladav.s8 %[a3], q3, q2\n\t"
+            "vmladav.s8 %[a2], q0, q2\n\t" "vmladav.s8 %[a3], q3, q2\n\t"
             "vmov q4[2], q4[0], %[a0], %[a2]\n\t"
             "vmladav.s8 %[b2], q1, q2\n\t"
             "vmov q4[3], q4[1], %[a1], %[a3]\n\t"
@@ -357,10 +342,8 @@ EMITC_NOINLINE void emitc_dots_of_pair(
             "vldrbt.8 q1, [%[x1]]\n\t"
             "add %[x0], %[end]\n\t"
             "add %[x1], %[end]\n\t"
-            EMITC_PAIR_PART("a0", "b0")
-            EMITC_PAIR_PART("a1", "b1")
-            EMITC_PAIR_PART("a2", "b2")
-            EMITC_PAIR_PART("a3", "b3")
+            EMITC_PAIR_PART("a0", "b0") EMITC_PAIR_PART("a1", "b1")
+            EMITC_PAIR_PART("a2", "b2") EMITC_PAIR_PART("a3", "b3")
             "ldr %[end], %[x0_end]\n\t"
             "cmp %[x0], %[end]\n\t"
             "beq 3f\n"

@@ -11,9 +11,8 @@
 #include "emitc_mve.h"
 
 #if EMITC_MVE_LOOPS
-/* Two beats of a vector instruction overlap with the next one, where that is of another unit: the order is chosen for that,
- * and loads for the next four channels stand between the arithmetic of these. q0 has sums of the first pixel, q1 those of
- * the second one, b bias, t multipliers, or factors for F32. */
+/* Vector instructions of two units overlap: loads for the next four channels stand between the arithmetic of these.
+ * q0 has sums of the first pixel, q1 those of the second one, b bias, t multipliers, or factors for F32. */
 #define EMITC_LOAD_SUMS(q) "vldrw.32 " q ", [%[sums]], #16\n\t"
 #define EMITC_LOAD_BIAS(q) "vldrw.32 " q ", [%[bias]], #16\n\t"
 #define EMITC_LOAD_TIMES(q, quad) "vldrw.32 " q ", [%[multiplier], #16 * " #quad "]\n\t"
@@ -38,7 +37,7 @@
 #define EMITC_ROUNDED_F32(q, b) "vcvtn.s32.f32 " q ", " q "\n\t"
 /* Four channels, into the even or odd halves of a register for each pixel: `first` for one, `second` for the other. */
 #define EMITC_NARROW(part, to, q) "vqmovn" part ".s32 " to ", " q "\n\t"
-/* next: what is loaded for the next four channels, nothing in the last ones; their bias is in t, their multipliers in b. */
+/* next: what is loaded for the next four channels, nothing after the last; their bias is in t, multipliers in b. */
 #define EMITC_NEXT(load) load
 #define EMITC_LAST(load)
 #define EMITC_QUAD_1(kind, quad, after, b, t, part, first, second, next) \

@@ -458,8 +458,7 @@ class Layer:
     prints one. pins: operands and outputs inside the scratch. places: tensors inside of others. memory: an output that is a
     memory which several layers share. by_rows: how it makes a single row, where it can. inside: where memory can be laid out so
     that it vanishes. headers: of the runtime, that its kernel needs besides the common one. larger: its code is larger than the
-    portable kernel's. reads_rows: it has no operands, and asks the application for its rows. flash_bytes: what its constants
-    take more than the model's, which a budget of flash counts.
+    portable kernel's. reads_rows: the application gives it rows. flash_bytes: of its constants beyond the model's.
     """
 
     template: str

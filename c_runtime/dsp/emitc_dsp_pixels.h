@@ -126,7 +126,7 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
     const int32_t *const factor = (const int32_t *)c->factor + (each) * channel; \
     const int8_t *const right = c->right + (each) * channel; \
     const int32_t offset = c->offset; \
-    const uint32_t *const first = x - 4 * skip; \
+    const uint32_t *const first = (const uint32_t *)emitc_before(x, 16 * skip); \
     const int32_t back = 4 * skip; \
     const uint32_t *at; \
     int32_t o = 0; \

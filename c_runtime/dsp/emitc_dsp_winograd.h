@@ -268,7 +268,6 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_winograd_outputs(const int32_t *sums, int32
     return acc;
 }
 
-
 /* The outputs of one channel: for each four places from `to` on, where pixels go from y on, emitc_output_up or
  * emitc_output_away of emitc_winograd_outputs. The sums of a window are `step` bytes after those of the one before
  * it. */

@@ -4,9 +4,9 @@
  * Part of a package whose kernels use it. Every core compiles the same functions, with the same results.
  *
  * As in emitc_scalar.h a word holds the values of two pixels, and its sums are split at 16 bits. The products of four
- * weights are added before that. Where they could have more than 16 bits together, a weight is smaller than the model's.
- * What it lost follows the filter's weights: a count of such parts, and for each part two numbers. The first one says by
- * how many weights its weight comes after that of the part before, the second one is the part.
+ * weights are added before that. Where they could have more than 16 bits together, a weight is smaller than the
+ * model's. What it lost follows the filter's weights: a count of such parts, and for each part two numbers. The first
+ * one says by how many weights its weight comes after that of the part before, the second one is the part.
  */
 #ifndef EMITC_SCALAR_FOURS_H
 #define EMITC_SCALAR_FOURS_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with the CORE-V extension of RISC-V (CV32E40P with COREV_PULP, once called Xpulp): four products of bytes
- * in one instruction, loads that move their pointer on, and loops without branches.
+/* emitc for cores with the CORE-V extension of RISC-V (CV32E40P with COREV_PULP, once called Xpulp): four products of
+ * bytes in one instruction, loads that move their pointer on, and loops without branches.
  *
- * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results, so
- * that a package can be proved and stepped through on a host. Compilers without the extension assemble the instructions
- * too: they are written by their fields. So the option EMITC_XPULP_CORE says that the core has them where the compiler
- * does not.
+ * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results,
+ * so that a package can be proved and stepped through on a host. Compilers without the extension assemble the
+ * instructions too: they are written by their fields. So the option EMITC_XPULP_CORE says that the core has them where
+ * the compiler does not.
  *
  * The registers of hardware loop 0 belong to the code that runs: an interrupt handler that uses hardware loops saves
  * them. Words are loaded from any address; the core takes a cycle more where one is no multiple of four.
@@ -100,7 +100,7 @@ EMITC_ALWAYS_INLINE int8_t emitc_xpulp_narrowed(int32_t a, int32_t b, int32_t ri
     __asm__(".insn r 0x2b, 3, 0x38, %0, %1, x8" : "=r"(a) : "r"(a));
     return (int8_t)a;
 #else
-    return emitc_nearest_s8((a + b) >> right);
+    return (int8_t)emitc_nearest_s8((a + b) >> right);
 #endif
 }
 
@@ -194,9 +194,9 @@ EMITC_ALWAYS_INLINE int8_t *emitc_xpulp_filled(int8_t *to, int32_t value, int32_
 #endif
 }
 
-/* y = (bias + a * a_weight + b * b_weight) >> shift, limited to low..high, of n > 0 elements. y may lie over a or b. */
+/* y = (bias + a * a_weight + b * b_weight) >> right, limited to low..high, of n > 0 elements. y may lie over a or b. */
 EMITC_ALWAYS_INLINE void emitc_xpulp_weighted(const int8_t *a, const int8_t *b, int8_t *y, int32_t n, int32_t bias,
-    int32_t a_weight, int32_t b_weight, int32_t shift, int32_t low, int32_t high)
+    int32_t a_weight, int32_t b_weight, int32_t right, int32_t low, int32_t high)
 {
 #if EMITC_XPULP_LOOPS
     int32_t v;
@@ -209,18 +209,18 @@ EMITC_ALWAYS_INLINE void emitc_xpulp_weighted(const int8_t *a, const int8_t *b, 
         "mv %[sum], %[bias]\n\t"
         ".insn r 0x2b, 3, 0x48, %[sum], %[v], %[a_weight]\n\t" /* cv.mac */
         ".insn r 0x2b, 3, 0x48, %[sum], %[u], %[b_weight]\n\t"
-        "sra %[sum], %[sum], %[shift]\n\t"
+        "sra %[sum], %[sum], %[right]\n\t"
         ".insn r 0x2b, 3, 0x2d, %[sum], %[sum], %[low]\n\t"  /* cv.max */
         ".insn r 0x2b, 3, 0x2b, %[sum], %[sum], %[high]\n\t" /* cv.min */
         ".insn s 0x2b, 0, %[sum], 1(%[y])\n\t"               /* cv.sb sum, (y), 1 */
         EMITC_CV_LOOP_END
         : [v] "=&r"(v), [u] "=&r"(u), [sum] "=&r"(sum), [a] "+r"(a), [b] "+r"(b), [y] "+r"(y)
-        : [n] "r"(n), [bias] "r"(bias), [a_weight] "r"(a_weight), [b_weight] "r"(b_weight), [shift] "r"(shift),
+        : [n] "r"(n), [bias] "r"(bias), [a_weight] "r"(a_weight), [b_weight] "r"(b_weight), [right] "r"(right),
           [low] "r"(low), [high] "r"(high)
         : "memory");
 #else
     for (; n > 0; n--) {
-        const int32_t sum = (bias + *a++ * a_weight + *b++ * b_weight) >> shift;
+        const int32_t sum = (bias + *a++ * a_weight + *b++ * b_weight) >> right;
         *y++ = (int8_t)emitc_clamp(sum, low, high);
     }
 #endif
@@ -282,8 +282,8 @@ typedef struct emitc_sums16 {
 } emitc_sums16;
 
 /* The sums of four channels of four pixels: bias + the products of `words` > 0 words of values. x: the first pixel's
- * values, to which those of the next one are `step` bytes away. *weights: four words for each word of values, past which
- * it is advanced. */
+ * values, to which those of the next one are `step` bytes away. *weights: four words for each word of values, past
+ * which it is advanced. */
 EMITC_ALWAYS_INLINE emitc_sums16 emitc_xpulp_tile(
     const int32_t *bias, const int8_t *x, int32_t step, const int8_t **weights, int32_t words)
 {

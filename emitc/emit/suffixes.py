@@ -31,6 +31,10 @@ _WORDS = MappingProxyType({
     "zero": "all weights have one zero point",
     "wz": "weights have zero points",
     "joined": "weights of two channels are one number of 16 bits",
+    "fours": "the products of four weights are added in one word",
+    "flash": "weights were transformed by the compiler",
+    "scratch": "weights are transformed in working memory",
+    "strided": "windows lie farther from each other than one row or column",
     "w4": "weights have 4 bits",
     "many": "more boxes than 16 bits count",
     "pull": "elements are moved against the order of the output",
@@ -43,6 +47,7 @@ _PATTERNS = (
     ),
     (re.compile(r"\d+x\d+x\d+"), "pixels at a time, values of a window's row, values from one pixel to the next"),
     (re.compile(r"\d+x\d+"), "the window"),
+    (re.compile(r"\d+"), "channels at a time"),
 )
 
 

@@ -194,7 +194,7 @@ def test_the_schedule_is_written_for_people() -> None:
     assert source.count("static void rows_op") == len(compiled.program.segments)
 
 
-@pytest.mark.parametrize("seed", [21, 31])
+@pytest.mark.parametrize("seed", [8, 31])
 def test_rows_with_working_memory_give_the_engines_bits(seed: int, tmp_path: Path) -> None:
     """Kernels for a core, on this machine: one buffer serves all layers of a segment."""
     rows = compile_model(_model(tmp_path, seed), target="cortex-m4", ram_budget="min")

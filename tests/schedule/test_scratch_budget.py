@@ -59,7 +59,7 @@ def test_the_default_spends_a_share_of_the_arena(windows: Path) -> None:
 def test_the_default_keeps_a_fast_kernel_where_others_are_dear(tmp_path: Path) -> None:
     net = ImageNet(1)
     x, shape = net.image(30, 20, 4)
-    y, _ = net.window(x, shape, 4, 5, 1, "SAME", depthwise=False)
+    y, _ = net.window(x, shape, 8, 5, 1, "SAME", depthwise=False)
     file = tmp_path / "windows.tflite"
     file.write_bytes(write_tflite(net.spec((x,), (y,))))
 

@@ -399,7 +399,7 @@ def _lower_float(bound: BoundNode, macs: int) -> Layer:
     params = (*_steps(bound, rearranged=w.is_constant), *limits)
     kind = KernelSpec("_bounded" if limited else "")
     return Layer(
-        "convolution/conv_transpose_float", "portable", tuple(operands), tuple(tables), params, macs=macs, spec=kind
+        "convolution/transposed/conv_transpose_float", "portable", tuple(operands), tuple(tables), params, macs=macs, spec=kind
     )
 
 
@@ -436,7 +436,7 @@ def lower(bound: BoundNode) -> Layer:
     )
     sums = Scratch("sums", (8 if spec.acc == "int64_t" else 4) * y.shape[3])
     return Layer(
-        "convolution/conv_transpose",
+        "convolution/transposed/conv_transpose",
         "portable", tuple(operands), tuple(constants), params, scratch=(sums,), macs=macs, spec=spec,
     )  # fmt: skip
 

@@ -24,8 +24,8 @@ from emitc.target import FlashTiming, load_board
 
 HERE = Path(__file__).resolve().parent
 NETS = ("kws_ref_int8", "vww_96_int8", "ic_resnet_int8", "ad01_int8")
-BOARDS = ("qemu_m4", "qemu_m33", "qemu_m55")
-STANDS_FOR = {"Cortex-M4": "qemu_m4", "Cortex-M33": "qemu_m33"}
+BOARDS = ("qemu_m4", "qemu_m33", "qemu_m7", "qemu_m55")
+STANDS_FOR = {"Cortex-M4": "qemu_m4", "Cortex-M33": "qemu_m33", "Cortex-M7": "qemu_m7"}
 """The emulated board on which a core's cycles are estimated."""
 WITH_FLASH = {"NUCLEO-L4R5ZI": "nucleo_l4r5zi", "NUCLEO-L4R5ZI-P": "nucleo_l4r5zi"}
 """Boards whose flash is modelled, by their published names."""

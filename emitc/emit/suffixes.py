@@ -31,6 +31,7 @@ _WORDS = MappingProxyType({
     "zero": "all weights have one zero point",
     "wz": "weights have zero points",
     "joined": "weights of two channels are one number of 16 bits",
+    "few": "fewer channels than the kernel takes at a time",
     "fours": "the products of four weights are added in one word",
     "flash": "weights were transformed by the compiler",
     "scratch": "weights are transformed in working memory",

@@ -216,7 +216,8 @@ def _matrix_product(folded: FoldedWeights, by_rows: ByRows | None, *, scratch: b
     by_row = problem.pixels < PIXELS or out == 1 or not scratch
     zero_params: tuple[Param, ...] = ()
     zero = weights_zero(problem.bound)
-    folded = folded.joined(zero)
+    few = by_row and out < BLOCK
+    folded = replace(folded, spec=folded.spec.extended("_few", window="few")) if few else folded.joined(zero)
     if zero:
         with_zero = _with_weight_zero(folded, zero)
         if isinstance(with_zero, str):

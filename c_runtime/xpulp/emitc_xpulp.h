@@ -85,8 +85,8 @@ EMITC_ALWAYS_INLINE int32_t emitc_xpulp_dot(int32_t acc, uint32_t a, uint32_t b)
 #if EMITC_XPULP
     __asm__(".insn r 0x7b, 1, 0x54, %0, %1, %2" : "+r"(acc) : "r"(a), "r"(b));
 #else
-    for (int32_t shift = 0; shift < 32; shift += 8) {
-        acc += (int8_t)(uint8_t)(a >> shift) * (int8_t)(uint8_t)(b >> shift);
+    for (int32_t right = 0; right < 32; right += 8) {
+        acc += (int8_t)(uint8_t)(a >> right) * (int8_t)(uint8_t)(b >> right);
     }
 #endif
     return acc;

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emitc.boards.dual_issue import Pipeline
-from emitc.target import Target, Timing
+from emitc.target import MVE, Target, Timing
 
 _CONDITION = r"(?:eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)?"
 _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -82,7 +82,7 @@ def listing(target: Target, image: Path) -> list[Instruction]:
 
     GNU objdump 2.40 prints half of the instructions of MVE as those of a coprocessor, unless it is told the architecture.
     """
-    architecture = ["-m", target.isa] if "mve" in target.features else []
+    architecture = ["-m", target.isa] if MVE in target.features else []
     command = [f"{target.compiler_prefix}objdump", "-d", "--no-show-raw-insn", *architecture, str(image)]
     return parsed(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 

@@ -73,8 +73,8 @@ def test_a_core_proves_the_model_and_runs_the_instructions_that_qemu_counts(digi
     assert emulated.instructions < found.cycles < 2 * emulated.instructions
     assert found.stack_bytes == emulated.stack_bytes
     assert found.layers is not None
-    # The traced build adds the hook's arguments and call to each layer.
-    assert 0 < sum(each.count for each in found.layers) - found.cycles < found.cycles / 200
+    # The traced build adds the hook's arguments and call to each layer, and the compiler inlines other functions in it.
+    assert abs(sum(each.count for each in found.layers) - found.cycles) < found.cycles / 200
     assert sum(each.cycles for each in found.simulation.functions) == found.cycles
     json = found.as_json()
     assert json["cycles"] == found.cycles

@@ -39,7 +39,7 @@ def header_of(compiled: Compiled) -> str:
     [("kws_ref_int8.tflite", "qemu_m4"), ("digits_qdq.onnx", "qemu_m0_big"), ("digits_int8.tflite", "qemu_rv32")],
 )
 def test_a_board_measures_no_more_and_little_less(model: str, board: str) -> None:
-    """On the Cortex-M0 the deepest frames are those of the compiler's multiplication."""
+    """On the Cortex-M0 the deepest frames are those of the compiler's multiplication. The bound is that of every path."""
     pytest.importorskip("platformio", reason="the extra emitc[boards] is not installed")
     if shutil.which(EMULATOR[board]) is None:
         pytest.skip(f"{EMULATOR[board]} is not installed")
@@ -47,7 +47,7 @@ def test_a_board_measures_no_more_and_little_less(model: str, board: str) -> Non
     assert compiled.stack is not None and compiled.stack.outside == ()
     result = on_emulator(compiled, board, reference="numpy", samples=2, seed=0, layers=False, workdir=None)
     assert result.stack_bytes is not None
-    assert result.stack_bytes <= compiled.stack.size_bytes <= 1.1 * result.stack_bytes
+    assert result.stack_bytes <= compiled.stack.size_bytes <= 1.15 * result.stack_bytes
 
 
 def test_header_and_manifest_state_the_same() -> None:

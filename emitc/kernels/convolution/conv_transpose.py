@@ -399,7 +399,13 @@ def _lower_float(bound: BoundNode, macs: int) -> Layer:
     params = (*_steps(bound, rearranged=w.is_constant), *limits)
     kind = KernelSpec("_bounded" if limited else "")
     return Layer(
-        "convolution/transposed/conv_transpose_float", "portable", tuple(operands), tuple(tables), params, macs=macs, spec=kind
+        "convolution/transposed/conv_transpose_float",
+        "portable",
+        tuple(operands),
+        tuple(tables),
+        params,
+        macs=macs,
+        spec=kind,
     )
 
 

@@ -66,7 +66,8 @@ class Portable(Backend):
 
         It is only for nodes for which `--kernel` names no variant.
         """
-        offered = {row.name: row for row in self._rows(bound) if row.feature in self._target.features}
+        rows = (row for row in self._rows(bound) if not row.spare)
+        offered = {row.name: row for row in rows if row.feature in self._target.features}
         costs = {name: cost_of(bound, self._target, name) for name in (PORTABLE, *offered)}
         stronger = {row.yields_to for row in offered.values()}
         able = {name for name in stronger & offered.keys() if self._lean(bound, offered[name])}

@@ -31,24 +31,24 @@ EMITC_ALWAYS_INLINE void emitc_fill_few(int8_t *to, int32_t first, int32_t end, 
 #define EMITC_SPAN_WIDEN(joined) "sxtb16 %[even], %[odd]\n\t" EMITC_TILE_WIDEN_##joined
 
 /* One word of weights meets the values of four pixels, or of three. joined: 1 where the weights are. number: of the
- * word in the row. at: bytes from x to the first pixel's values. apart: bytes from a pixel's to the next one's. */
-#define EMITC_SPAN_4(joined, number, at, apart) \
-    EMITC_SPAN_WEIGHTS(number) EMITC_SPAN_VALUES(p, #at) EMITC_SPAN_VALUES(q, #at "+" #apart) EMITC_SPAN_WIDEN(joined) \
+ * word in the row. at: bytes from x to the first pixel's values. pitch: bytes from a pixel's to the next one's. */
+#define EMITC_SPAN_4(joined, number, at, pitch) \
+    EMITC_SPAN_WEIGHTS(number) EMITC_SPAN_VALUES(p, #at) EMITC_SPAN_VALUES(q, #at "+" #pitch) EMITC_SPAN_WIDEN(joined) \
     EMITC_SPAN_MAC(0, p) EMITC_SPAN_MAC(1, q) \
-    EMITC_SPAN_VALUES(p, #at "+2*" #apart) EMITC_SPAN_VALUES(q, #at "+3*" #apart) \
+    EMITC_SPAN_VALUES(p, #at "+2*" #pitch) EMITC_SPAN_VALUES(q, #at "+3*" #pitch) \
     EMITC_SPAN_MAC(2, p) EMITC_SPAN_MAC(3, q)
 /* Of three pixels there is no fourth sum, whose register takes values. */
-#define EMITC_SPAN_3(joined, number, at, apart) \
-    EMITC_SPAN_WEIGHTS(number) EMITC_SPAN_VALUES(p, #at) EMITC_SPAN_VALUES(q, #at "+" #apart) \
-    EMITC_SPAN_VALUES(a3, #at "+2*" #apart) EMITC_SPAN_WIDEN(joined) \
+#define EMITC_SPAN_3(joined, number, at, pitch) \
+    EMITC_SPAN_WEIGHTS(number) EMITC_SPAN_VALUES(p, #at) EMITC_SPAN_VALUES(q, #at "+" #pitch) \
+    EMITC_SPAN_VALUES(a3, #at "+2*" #pitch) EMITC_SPAN_WIDEN(joined) \
     EMITC_SPAN_MAC(0, p) EMITC_SPAN_MAC(1, q) EMITC_SPAN_MAC(2, a3)
-/* The same of three pixels that are one word apart: the first two words are there, and the third one is loaded. The
+/* The same of three pixels at a distance of one word: the first two words are there, and the third one is loaded. The
  * registers change places from one word to the next. A row begins with EMITC_SPAN_SLIDE. */
 #define EMITC_SPAN_SLIDE EMITC_SPAN_VALUES(p, "0") EMITC_SPAN_VALUES(q, "4")
 #define EMITC_SPAN_SLIDE_3(joined, number, first, second, third) \
     EMITC_SPAN_WEIGHTS(number) EMITC_SPAN_VALUES(third, "4*" #number "+8") EMITC_SPAN_WIDEN(joined) \
     EMITC_SPAN_MAC(0, first) EMITC_SPAN_MAC(1, second) EMITC_SPAN_MAC(2, third)
-/* All rows of the windows, which are `pitch` words apart and meet `words` words of weights each. */
+/* All rows of the windows, of `pitch` words each, which meet `words` words of weights each. */
 #define EMITC_SPAN_ROWS(row, pitch, words) \
     EMITC_TILE_COPY \
     "1:\n\t" row \

@@ -45,10 +45,10 @@ EMITC_ALWAYS_INLINE uint32_t emitc_pair_twice(uint32_t a)
 }
 
 /* B d of the first and the third of four channels, or (odd) of the second and the fourth: six words into every
- * `apart`th one from v on. columns: the middle ones of the six; first, last: where the others are. At most 10 times a
+ * `pitch`th one from v on. columns: the middle ones of the six; first, last: where the others are. At most 10 times a
  * value. */
 EMITC_ALWAYS_INLINE void emitc_winograd_values(
-    const uint32_t columns[4], const int8_t *first, const int8_t *last, bool is_odd, uint32_t *v, int32_t apart)
+    const uint32_t columns[4], const int8_t *first, const int8_t *last, bool is_odd, uint32_t *v, int32_t pitch)
 {
     const uint32_t d2 = emitc_half_of(columns[1], is_odd);
     const uint32_t d4 = emitc_half_of(columns[3], is_odd);
@@ -58,28 +58,28 @@ EMITC_ALWAYS_INLINE void emitc_winograd_values(
     const uint32_t d3 = emitc_half_of(columns[2], is_odd);
     const uint32_t odd4 = emitc_pair_sub(d3, emitc_pair_twice(emitc_pair_twice(d1)));
     const uint32_t odd = emitc_pair_twice(emitc_pair_sub(d3, d1));
-    v[apart] = emitc_pair_add(even4, odd4);
-    v[2 * apart] = emitc_pair_sub(even4, odd4);
-    v[3 * apart] = emitc_pair_add(even, odd);
-    v[4 * apart] = emitc_pair_sub(even, odd);
+    v[pitch] = emitc_pair_add(even4, odd4);
+    v[2 * pitch] = emitc_pair_sub(even4, odd4);
+    v[3 * pitch] = emitc_pair_add(even, odd);
+    v[4 * pitch] = emitc_pair_sub(even, odd);
     const uint32_t left = emitc_pair_sub(emitc_half_of(emitc_four(first), is_odd), d2);
     v[0] = emitc_pair_add(emitc_pair_twice(emitc_pair_twice(left)), even);
     const uint32_t right = emitc_pair_sub(emitc_half_of(emitc_four(last), is_odd), d3);
-    v[5 * apart] = emitc_pair_sub(right, emitc_pair_twice(odd));
+    v[5 * pitch] = emitc_pair_sub(right, emitc_pair_twice(odd));
 }
 
 /* The same of some channels, a multiple of four, of six columns that follow each other. Returns where the next words
  * go. */
-EMITC_ALWAYS_INLINE uint32_t *emitc_winograd_columns(const int8_t *x, int32_t channels, uint32_t *v, int32_t apart)
+EMITC_ALWAYS_INLINE uint32_t *emitc_winograd_columns(const int8_t *x, int32_t channels, uint32_t *v, int32_t pitch)
 {
     const int8_t *fourth = x + 3 * channels;
     for (const int8_t *const end = x + channels; x != end; x += 4) {
         const uint32_t columns[4] = {
             emitc_four(x + channels), emitc_four(x + 2 * channels), emitc_four(fourth), emitc_four(fourth + channels)};
-        emitc_winograd_values(columns, x, fourth + 2 * channels, false, v, apart);
-        emitc_winograd_values(columns, x, fourth + 2 * channels, true, v + 6 * apart, apart);
+        emitc_winograd_values(columns, x, fourth + 2 * channels, false, v, pitch);
+        emitc_winograd_values(columns, x, fourth + 2 * channels, true, v + 6 * pitch, pitch);
         fourth += 4;
-        v += 12 * apart;
+        v += 12 * pitch;
     }
     return v;
 }
@@ -98,7 +98,7 @@ EMITC_NOINLINE uint32_t *emitc_winograd_columns_4(const int8_t *x, int32_t chann
 /* B d of one window, of s->rows rows and six columns, from row `top` and column `left` on. s->row, s->run: values of a
  * row and of a column of the input. Where columns are outside of it, up to 16 channels are put together first. */
 EMITC_NOINLINE void emitc_winograd_window(
-    const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t left, uint32_t *v, int32_t apart)
+    const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t left, uint32_t *v, int32_t pitch)
 {
     const int32_t channels = s->run;
     const int32_t from = left * channels;
@@ -121,7 +121,7 @@ EMITC_NOINLINE void emitc_winograd_window(
                 }
                 at = (const int8_t *)side;
             }
-            v = apart == 2 ? emitc_winograd_columns_2(at, together, v) : emitc_winograd_columns_4(at, together, v);
+            v = pitch == 2 ? emitc_winograd_columns_2(at, together, v) : emitc_winograd_columns_4(at, together, v);
             c += together;
         }
         top += s->down;

@@ -172,6 +172,22 @@ def test_a_type_that_came_with_a_later_operator_set_is_refused(tmp_path: Path) -
     assert compiled(quantize(21), tmp_path) is None
 
 
+@pytest.mark.parametrize(("kind", "bits"), [("FLOAT4E2M1", 4), ("FLOAT8E4M3FN", 8)])
+@pytest.mark.parametrize("op_type", ["Conv", "Gemm", "MatMul"])
+def test_weights_of_a_type_that_numpy_does_not_name_are_refused(
+    op_type: str, kind: str, bits: int, tmp_path: Path
+) -> None:
+    element = TensorProto.DataType.Value(kind)
+    shape = (4, 4, 1, 1) if op_type == "Conv" else (4, 4)
+    x = helper.make_tensor_value_info("x", element, shape)
+    y = helper.make_tensor_value_info("y", element, shape)
+    weights = TensorProto(name="w", data_type=element, dims=shape, raw_data=bytes(16 * bits // 8))
+    graph = helper.make_graph([helper.make_node(op_type, ["x", "w"], ["y"])], "g", [x], [y], [weights])
+    error = compiled(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)]), tmp_path)
+    assert error is not None and error.exit_code == 2
+    assert error.what == f"{op_type} of operator set 23 has an input of type {kind.lower()}"
+
+
 # ---- shapes of index lists ----
 
 

@@ -94,11 +94,13 @@ def _quantization(rewriter: SourceRewriter, node: RewriterNode, part: _Part, tar
     zero = None if zero_at == ABSENT else rewriter.known(node, zero_at, "zero point", _COMPILED)
     real = rewriter.tensors[scale_at]
     if real.dtype not in ("float32", "float16"):
-        what, why = (
-            f"{node.op_type} with a scale of type {real.dtype} is not supported",
-            "scales are float32 or float16",
-        )
-        raise source.unsupported(what, why, "export the model in float32 before quantizing it", real)
+        what = f"{node.op_type} with a scale of type {real.dtype} is not supported"
+        hint = "export the model in float32 before quantizing it"
+        raise source.unsupported(what, "scales are float32 or float16", hint, real)
+    if zero is not None and zero.dtype.kind not in "iu":
+        stored = rewriter.tensors[zero_at]
+        what = f"{node.op_type} has a zero point of type {stored.dtype}"
+        raise source.refusal(what, f"the values have type {tensor.dtype}", tensor=stored)
     scales = tuple(float(v) for v in scale.reshape(-1).tolist())
     zeros = (0,) * len(scales) if zero is None else tuple(int(v) for v in zero.reshape(-1).tolist())
     if len(zeros) == 1:

@@ -188,6 +188,21 @@ def test_weights_of_a_type_that_numpy_does_not_name_are_refused(
     assert error.what == f"{op_type} of operator set 23 has an input of type {kind.lower()}"
 
 
+def test_a_zero_point_that_is_no_integer_is_refused(tmp_path: Path) -> None:
+    """ONNX checks the types of its own operators only: those of the domain com.microsoft have no schema there."""
+    net = OnnxNet()
+    x = net.input((1, 4, 6, 6), "int8")
+    x_q, y_q = net.scales(0.05, 0, "int8"), net.scales(0.05, 0, "int8")
+    net.output(net.op("QLinearAveragePool", x, *x_q, *y_q, domain=MICROSOFT, kernel_shape=[2, 2]), "int8")
+    model = net.model()
+    assert compiled(model, tmp_path) is None
+    (zero,) = [tensor for tensor in model.graph.initializer if tensor.name == y_q[1]]
+    zero.CopyFrom(TensorProto(name=zero.name, data_type=TensorProto.COMPLEX64, raw_data=bytes(8)))
+    error = compiled(model, tmp_path)
+    assert error is not None and error.exit_code == 2
+    assert error.what == "QLinearAveragePool has a zero point of type complex64"
+
+
 # ---- shapes of index lists ----
 
 

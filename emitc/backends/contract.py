@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from emitc.errors import Reason, RefusalKind
@@ -18,8 +18,6 @@ from emitc.program import Program, Requirement
 from emitc.target import BuildSupport, Target
 
 PORTABLE = "portable"
-Made = MutableMapping[tuple[int, str], tuple[BoundNode, Layer | str]]
-"""By a node's index and the name of a variant: the node, and what the variant makes of it, or why it makes nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from emitc.emit.layer_call import layer_call
 from emitc.emit.quantizers import halves_to_even, limits
 from emitc.emit.stack import StackBound
 from emitc.emit.suffixes import suffixes
+from emitc.emit.template_cache import TemplateCache
 from emitc.emit.wrap import wrapped
 from emitc.errors import EmitcError, Where, first_name
 from emitc.layer import Param
@@ -50,9 +51,10 @@ def environment(more: tuple[tuple[str, str], ...] = ()) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
-        # A process compiles each template once: Jinja's folding of constants takes longer than what it saves.
+        # Jinja's folding of constants takes longer than what it saves.
         optimized=False,
     )
+    env.bytecode_cache = TemplateCache(env)
     env.filters["comment"] = c_names.comment_text
     env.filters["members"] = members
     env.filters["reads"] = lambda step, name: any(param.name == name for param in members(env, step))

@@ -173,6 +173,7 @@ class Clamp:
         return np.asarray(np.clip(values, self.low, self.high).astype(dtype.value))
 
 
+@lru_cache(maxsize=1024)  # every variant that an operator offers asks for the same limits
 def quantize_real(value: float, scale: float, zero_point: int) -> int:
     """The quantized value of a real one, half away from zero, limited to int32.
 

@@ -123,7 +123,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "ethosu": ("emitc.backends.ethos_u.vela_child",),
     "flatbuffers": ("emitc.frontends.tflite", "emitc.writers.tflite", "emitc.verify.engines.pieces"),
     "onnx": ("emitc.frontends.onnx", "emitc.verify.engines.pieces"),
-    "jinja2": ("emitc.emit.render",),
+    "jinja2": ("emitc.emit.render", "emitc.emit.template_cache"),
     "cffi": ("emitc.verify.build", "emitc.ethosu.driver"),
     "elftools": ("emitc.boards.elf",),
     "platformdirs": ("emitc.boards.rtl",),
@@ -136,6 +136,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
 WRITERS = (
     "emitc.emit.output_file",
     "emitc.emit.package",
+    "emitc.emit.template_cache",
     "emitc.ethosu",
     "emitc.calibrate",
     "emitc.verify",

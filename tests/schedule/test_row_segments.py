@@ -17,6 +17,7 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile
 from emitc.ir import BoundNode
+from emitc.kernels.contract import Variant
 from emitc.lower.layers import lower_nodes
 from emitc.options import Options
 from emitc.planner import PlanError
@@ -208,8 +209,8 @@ def test_rows_with_working_memory_give_the_engines_bits(seed: int, tmp_path: Pat
 
 @pytest.mark.parametrize("seed", [14, 16])
 def test_pixels_that_read_one_stretch_do_so_row_by_row(seed: int, tmp_path: Path) -> None:
-    def cost(bound: BoundNode, target: Target, variant: str) -> float:
-        return 0.0 if variant.startswith("dsp-stretch") else cost_of(bound, target, variant)
+    def cost(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+        return 0.0 if row and row.name.startswith("dsp-stretch") else cost_of(bound, target, row)
 
     with patch.object(backend, "cost_of", cost):
         rows = compile_model(_model(tmp_path, seed), target="cortex-m4", ram_budget="min")

@@ -5,10 +5,10 @@ A node's kernel is the cheapest of those that the target can run, by `cost`; `--
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from emitc.backends.contract import PORTABLE, Backend, Candidate, Made, Offer, costs_more
+from emitc.backends.contract import PORTABLE, Backend, Candidate, Offer, costs_more
 from emitc.errors import EmitcError, Reason, RefusalKind, Where
 from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
@@ -21,21 +21,25 @@ _KEPT_BYTES = 1 << 17
 """Constants of the largest layer that is kept for other targets and limits: Python's numbers take eight times as much."""
 
 
-def rows_of(bound: BoundNode, kernel: KernelDef, portable: Callable[[BoundNode], Layer]) -> tuple[Variant, ...]:
-    """The row of each variant that the operator offers the node. portable: gives the node's portable layer."""
-    rows = kernel.offered(bound)
-    lookup = lookup_row(portable)
-    return (*rows, lookup) if kernel.elementwise and lookup.name not in kernel.variant_names else rows
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the nodes of a model, whatever the target: filled by the first `Portable` that needs it.
+
+    layers: by a node's index and the name of a variant, what the variant makes of the node, or why it makes nothing.
+    rows: by a node's index, the rows that its operator offers it. Each entry has the node that it was computed for.
+    """
+
+    layers: MutableMapping[tuple[int, str], tuple[BoundNode, Layer | str]] = field(default_factory=dict)
+    rows: MutableMapping[int, tuple[BoundNode, tuple[Variant, ...]]] = field(default_factory=dict)
 
 
-def cost_of(bound: BoundNode, target: Target, variant: str) -> float:
-    """Estimated cycles of one run of the node by a kernel of that name on the target."""
+def cost_of(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+    """Estimated cycles of one run of the node on the target by a variant; by the portable kernel where there is none."""
     kernel = kernel_of(bound)
-    if variant == PORTABLE:
-        costs = kernel.cost_with_vectors if MVE in target.features else None
-        return kernel.cycles(bound, costs or kernel.cost)
-    (row,) = (row for row in rows_of(bound, kernel, kernel.lower) if row.name == variant)
-    return kernel.cycles(bound, row.cost)
+    if row is not None:
+        return kernel.cycles(bound, row.cost)
+    costs = kernel.cost_with_vectors if MVE in target.features else None
+    return kernel.cycles(bound, costs or kernel.cost)
 
 
 class Portable(Backend):
@@ -44,14 +48,19 @@ class Portable(Backend):
     name = PORTABLE
 
     def __init__(
-        self, target: Target, wanted: Mapping[int, str] | None = None, *, small: bool = False, made: Made | None = None
+        self,
+        target: Target,
+        wanted: Mapping[int, str] | None = None,
+        *,
+        small: bool = False,
+        known: Known | None = None,
     ) -> None:
-        """wanted: variants by a node's index. small: as in `Settings`. made: shared by several targets for the same nodes."""
+        """wanted: variants by a node's index. small: as in `Settings`. known: shared by several targets for the same nodes."""
         self._target = target
         self._wanted = wanted or {}
         self._small = small
-        self._made: Made = {} if made is None else made
-        self._recent: Made = {}
+        self._known = known or Known()
+        self._recent = Known()
 
     def supports(self, bound: BoundNode) -> str:
         """Everything: `check` has refused the rest."""
@@ -68,7 +77,8 @@ class Portable(Backend):
         """
         rows = (row for row in self._rows(bound) if not row.spare)
         offered = {row.name: row for row in rows if row.feature in self._target.features}
-        costs = {name: cost_of(bound, self._target, name) for name in (PORTABLE, *offered)}
+        costs = {name: cost_of(bound, self._target, row) for name, row in offered.items()}
+        costs = {PORTABLE: cost_of(bound, self._target), **costs}
         stronger = {row.yields_to for row in offered.values()}
         able = {name for name in stronger & offered.keys() if self._lean(bound, offered[name])}
         taken = (
@@ -91,7 +101,7 @@ class Portable(Backend):
         """The kernel for every core and the variants for this target; with `--kernel` only the kernel that it names."""
         kernel = kernel_of(bound)
         wanted = self._wanted.get(bound.node.index)
-        candidates = [self._candidate(bound, PORTABLE, lambda: self._plain(bound, kernel))]
+        candidates = [Candidate(PORTABLE, cost_of(bound, self._target), lambda: self._plain(bound, kernel))]
         refused: list[tuple[str, Reason]] = []
         for variant in self._rows(bound):
             if variant.feature not in self._target.features and variant.name != wanted:
@@ -113,10 +123,6 @@ class Portable(Backend):
         rest = [(each.variant, costs_more(each.cost)) for each in candidates if each.variant != wanted]
         return Offer(tuple(requested), (*refused, *rest))
 
-    def _candidate(self, bound: BoundNode, name: str, make: Callable[[], Layer]) -> Candidate:
-        """A kernel that no limit of scratch excludes."""
-        return Candidate(name, cost_of(bound, self._target, name), make)
-
     def _variant(self, bound: BoundNode, variant: Variant) -> Candidate | Reason:
         """A variant's kernel for a node; or why the node does not get it, unless `--kernel` asks for it."""
         wanted = variant.name == self._wanted.get(bound.node.index)
@@ -134,8 +140,10 @@ class Portable(Backend):
             assert isinstance(again, Layer)
             return again
 
-        return replace(
-            self._candidate(bound, variant.name, make),
+        return Candidate(
+            variant.name,
+            cost_of(bound, self._target, variant),
+            make,
             scratch_bytes=sum(scratch.size_bytes for scratch in layer.scratch),
             flash_bytes=layer.flash_bytes,
             slower_than=variant.yields_to,
@@ -143,9 +151,17 @@ class Portable(Backend):
         )
 
     def _rows(self, bound: BoundNode) -> tuple[Variant, ...]:
-        """The variants that the node's operator offers."""
+        """The row of each variant that the node's operator offers it."""
+        known = self._known.rows.get(bound.node.index)
+        if known is not None and known[0] == bound:
+            return known[1]
         kernel = kernel_of(bound)
-        return rows_of(bound, kernel, lambda each: self._plain(each, kernel))
+        rows = kernel.offered(bound)
+        lookup = lookup_row(lambda node: self._plain(node, kernel))
+        if kernel.elementwise and lookup.name not in kernel.variant_names:
+            rows = (*rows, lookup)
+        self._known.rows[bound.node.index] = bound, rows
+        return rows
 
     def _plain(self, bound: BoundNode, kernel: KernelDef) -> Layer:
         """What the operator's own lowering makes of a node."""
@@ -156,15 +172,15 @@ class Portable(Backend):
     def _layer(self, bound: BoundNode, name: str, lower: Callable[[BoundNode], Layer | str]) -> Layer | str:
         """What a variant makes of a node; looked up where it was made before. Large layers are kept for one node only."""
         key = bound.node.index, name
-        known = self._made.get(key) or self._recent.get(key)
+        known = self._known.layers.get(key) or self._recent.layers.get(key)
         if known is not None and known[0] == bound:
             return known[1]
         layer = lower(bound)
         if isinstance(layer, str) or sum(table.size_bytes for table in layer.tables) <= _KEPT_BYTES:
-            self._made[key] = bound, layer
+            self._known.layers[key] = bound, layer
             return layer
-        self._recent = {at: each for at, each in self._recent.items() if at[0] == bound.node.index}
-        self._recent[key] = bound, layer
+        self._recent = Known({at: known for at, known in self._recent.layers.items() if at[0] == bound.node.index})
+        self._recent.layers[key] = bound, layer
         return layer
 
     def _absent(self, bound: BoundNode, wanted: str, others: Sequence[tuple[str, str]]) -> EmitcError:

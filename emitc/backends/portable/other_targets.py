@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from emitc.backends.contract import PORTABLE, Made
-from emitc.backends.portable.backend import Portable, cost_of
+from emitc.backends.portable.backend import Known, Portable, cost_of
 from emitc.ir import BoundNode
 from emitc.target import load_target, targets
 
@@ -46,7 +45,7 @@ class FasterTarget:
 def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTarget, ...]:
     """The targets that bring at least LEAST_FACTOR, the largest factor first. small: as in `Settings`."""
     nodes = tuple(nodes)
-    made: Made = {}
+    known = Known()
     sums: dict[tuple[str, ...], tuple[float, float]] = {}
     faster = []
     for name in targets():
@@ -55,9 +54,9 @@ def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTa
         if not features:
             continue
         if features not in sums:
-            own = Portable(target, small=small, made=made)
+            own = Portable(target, small=small, known=known)
             sums[features] = (
-                sum(cost_of(bound, target, PORTABLE) for bound in nodes),
+                sum(cost_of(bound, target) for bound in nodes),
                 sum(own.least_cost(bound) for bound in nodes),
             )
         portable, instructions = sums[features]

@@ -15,6 +15,7 @@ from emitc.backends.portable.backend import cost_of
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
+from emitc.kernels.contract import Variant
 from emitc.target import Target
 from emitc.writers.tflite import write_tflite
 from tests.kernels.quantization import test_unsigned_bytes
@@ -55,8 +56,8 @@ MORE: list[Case] = [
 ]  # fmt: skip
 
 
-def _preferring(bound: BoundNode, target: Target, variant: str) -> float:
-    return 0.0 if variant == "dsp" else cost_of(bound, target, variant)
+def _preferring(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+    return 0.0 if row and row.name == "dsp" else cost_of(bound, target, row)
 
 
 def test_reference_litert_and_c_agree() -> None:
@@ -73,8 +74,8 @@ def test_reference_litert_and_c_agree() -> None:
 
 
 def test_without_working_memory() -> None:
-    def cost(bound: BoundNode, target: Target, variant: str) -> float:
-        return 0.0 if variant == "dsp-noscratch" else 1.0
+    def cost(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+        return 0.0 if row and row.name == "dsp-noscratch" else 1.0
 
     with patch.object(backend, "cost_of", cost):
         proven = prove(MORE, engine="litert", samples=2, target="cortex-m4", sanitize=False)

@@ -18,6 +18,7 @@ from emitc.backends.portable.backend import cost_of
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
+from emitc.kernels.contract import Variant
 from emitc.target import Target
 from emitc.writers.tflite import write_tflite
 from tests.kernels.pooling import test_pooling
@@ -91,8 +92,8 @@ TEMPLATES = {
 }
 
 
-def _preferring(bound: BoundNode, target: Target, variant: str) -> float:
-    return 0.0 if variant == "dsp" else cost_of(bound, target, variant)
+def _preferring(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+    return 0.0 if row and row.name == "dsp" else cost_of(bound, target, row)
 
 
 @pytest.fixture(autouse=True)

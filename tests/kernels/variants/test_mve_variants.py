@@ -19,6 +19,7 @@ from emitc.backends.portable.backend import cost_of
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
+from emitc.kernels.contract import Variant
 from emitc.target import Target
 from emitc.writers.tflite import write_tflite
 from tests.kernels.convolution.test_onnx_conv import WINDOWS as ONNX_WINDOWS
@@ -157,8 +158,8 @@ WIDE: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
 }
 
 
-def _preferring(bound: BoundNode, target: Target, variant: str) -> float:
-    return 0.0 if variant == "mve" else cost_of(bound, target, variant)
+def _preferring(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+    return 0.0 if row and row.name == "mve" else cost_of(bound, target, row)
 
 
 @pytest.fixture(scope="module", autouse=True)

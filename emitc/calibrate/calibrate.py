@@ -1,7 +1,7 @@
 """`emitc quantize`: a float ONNX model to a quantized one, by ONNX Runtime's own static quantizer.
 
-emitc adds no method of its own: it only calls the quantizer with settings whose results compile to integer code
-throughout: QuantizeLinear/DequantizeLinear pairs, int8 activations and weights, one weight scale per output channel.
+emitc calls the quantizer with settings whose results compile to integer code: QuantizeLinear/DequantizeLinear pairs, int8
+activations and weights, one weight scale per output channel. Ranges of the method `mse` are emitc's own.
 """
 
 import contextlib
@@ -11,14 +11,17 @@ import logging
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from emitc.calibrate.npz import read_arrays
+from emitc.calibrate.precision import overrides_of, require_operators
+from emitc.calibrate.ranges import least_error_ranges
+from emitc.calibrate.settings import QuantizeSettings
 from emitc.compiler import compile_model
 from emitc.emit.output_file import OutputFile
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where, install_hint, with_model
@@ -32,6 +35,7 @@ MAX_OPERATORS = 1500
 """The quantizer's time grows with their square: half a minute for these, two minutes for three thousand."""
 _MARK = "emitc.quantized"
 """Key of the property that a model has which emitc quantized, so that a later one may replace it."""
+_DEFAULT = QuantizeSettings()
 _FATAL, _WARNING = 4, 2
 """Levels of ONNX Runtime's log; it starts with the second."""
 
@@ -40,7 +44,8 @@ _FATAL, _WARNING = 4, 2
 class Quantized:
     """What was made. samples: calibration inputs that were run.
 
-    data: the quantized model. model: the float one as one file. calibration: the samples by input name.
+    data: the quantized model. model: the float one as one file. calibration: the samples by input name. settings: with which it
+    was made.
     """
 
     output: Path
@@ -50,11 +55,12 @@ class Quantized:
     data: bytes = b""
     model: bytes = b""
     calibration: Sequence[Mapping[str, Array]] = ()
+    settings: QuantizeSettings = _DEFAULT
 
     def as_json(self) -> dict[str, Any]:
         """For --json."""
         names = ("samples", "bytes_before", "bytes_after")
-        return {"output": str(self.output)} | {name: getattr(self, name) for name in names}
+        return {"output": str(self.output)} | {name: getattr(self, name) for name in names} | asdict(self.settings)
 
 
 def _module(name: str) -> Any:
@@ -251,48 +257,114 @@ def _marked(data: bytes) -> bytes:
     return data + bytes(onnx.ModelProto(metadata_props=[entry]).SerializeToString())
 
 
-def quantize_model(path: Path, calibration: Path, output: Path, *, force: bool = False) -> Quantized:
+class FloatModel:
+    """A float model with its calibration samples, prepared for the quantizer; any number of int8 models is made of it.
+
+    The quantizer sees operators whose constants are folded, and batch normalizations in the weights. path, model: the float
+    model's file, and its content with the constants of other files. samples: the calibration. It is made by `float_model`.
+    """
+
+    def __init__(self, path: Path, samples: list[dict[str, Array]], model: bytes, folder: Path) -> None:
+        self.path = path
+        self._folder = folder
+        self.samples = samples
+        self.model = model
+        self._ranges: dict[str, tuple[float, float]] | None = None
+        preprocess = _module("onnxruntime.quantization.shape_inference").quant_pre_process
+        given = folder / "given.onnx"
+        given.write_bytes(model)
+        with _silent(path):
+            preprocess(str(given), str(self._prepared), skip_symbolic_shape=True)
+            self._per_channel = _modernise(self._prepared)
+
+    @property
+    def _prepared(self) -> Path:
+        return self._folder / "prepared.onnx"
+
+    @property
+    def message(self) -> Any:
+        """The prepared model as an ONNX message."""
+        return _module("onnx").load(self._prepared)
+
+    def quantized(self, settings: QuantizeSettings = _DEFAULT) -> bytes:
+        """The quantized model, with emitc's mark. Raises CannotCompile when the quantizer fails, EmitcError for unknown names."""
+        message = self.message
+        require_operators(settings, message)
+        shapes = {name: value.shape for name, value in self.samples[0].items()}
+        made = self._folder / "quantized.onnx"
+        with _silent(self.path):
+            if settings.method == "mse" and self._ranges is None:
+                self._ranges = least_error_ranges(self._prepared.read_bytes(), self.samples)
+            ranges = self._ranges if settings.method == "mse" else None
+            overrides = overrides_of(settings, message, ranges or {})
+            more: dict[str, Any] = {"TensorQuantOverrides": overrides} if overrides else {}
+            try:
+                data = self._quantize(made, settings, per_channel=self._per_channel, **more)
+            except ValueError:
+                # The quantizer's own care for biases that leave 32 bits fails on matrices with one scale per channel.
+                more |= {"QDQDisableWeightAdjustForInt32Bias": True}
+                data = self._quantize(made, settings, per_channel=self._per_channel, **more)
+            if self._per_channel and not _compiles(made, shapes):
+                # It gives a bias of the shape [1, N] its scales along the wrong dimension.
+                more.pop("QDQDisableWeightAdjustForInt32Bias", None)
+                whole = self._quantize(made, settings, per_channel=False, **more)
+                data = whole if _compiles(made, shapes) else data
+        return _marked(data)
+
+    def _quantize(self, made: Path, settings: QuantizeSettings, *, per_channel: bool, **extra: Any) -> bytes:
+        quantization = _module("onnxruntime.quantization")
+        methods = quantization.CalibrationMethod
+        quantization.quantize_static(
+            str(self._prepared),
+            str(made),
+            _Reader(self.samples),
+            quant_format=quantization.QuantFormat.QDQ,
+            activation_type=quantization.QuantType.QInt8,
+            weight_type=quantization.QuantType.QInt8,
+            per_channel=per_channel,
+            nodes_to_exclude=list(settings.excluded),
+            calibrate_method={"percentile": methods.Percentile, "entropy": methods.Entropy}.get(
+                settings.method, methods.MinMax
+            ),
+            extra_options=extra,
+        )
+        return made.read_bytes()
+
+
+@contextlib.contextmanager
+def float_model(path: Path, calibration: Path) -> Iterator[FloatModel]:
+    """The float model at `path` with the samples of the file `calibration`.
+
+    Raises EmitcError for files that do not fit, CannotCompile where the quantizer's preparation fails.
+    """
+    samples, model = _samples(path, read_file(path), calibration)
+    with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
+        yield FloatModel(path, samples, model, Path(folder))
+
+
+def quantize_model(
+    path: Path,
+    calibration: Path,
+    output: Path,
+    *,
+    force: bool = False,
+    settings: QuantizeSettings = _DEFAULT,
+    choose: Callable[[FloatModel, QuantizeSettings], QuantizeSettings] = lambda model, settings: settings,
+) -> Quantized:
     """Quantizes the float model at `path` with the ranges that the samples of `calibration` show; writes `output` whole.
 
-    force: an existing output may be a file that emitc did not write.
+    force: an existing output may be a file that emitc did not write. choose: makes the final settings, from the model and those
+    that were given.
 
     Raises EmitcError for files that do not fit, CannotCompile when the quantizer fails.
     """
     file = OutputFile(output, "-o", _MARK.encode("ascii"), (path, calibration), force)
     file.check()
-    before = read_file(path)
-    quantization = _module("onnxruntime.quantization")
-    preprocess = _module("onnxruntime.quantization.shape_inference").quant_pre_process
-    samples, model = _samples(path, before, calibration)
-    with tempfile.TemporaryDirectory(prefix="emitc-") as folder, _silent(path):
-        given, prepared, made = (Path(folder) / f"{name}.onnx" for name in ("given", "prepared", "quantized"))
-        given.write_bytes(model)
-        preprocess(str(given), str(prepared), skip_symbolic_shape=True)
-        per_channel = _modernise(prepared)
-
-        def quantize(*, per_channel: bool, **extra: bool) -> bytes:
-            quantization.quantize_static(
-                str(prepared),
-                str(made),
-                _Reader(samples),
-                quant_format=quantization.QuantFormat.QDQ,
-                activation_type=quantization.QuantType.QInt8,
-                weight_type=quantization.QuantType.QInt8,
-                per_channel=per_channel,
-                extra_options=extra,
-            )
-            return made.read_bytes()
-
-        try:
-            data = quantize(per_channel=per_channel)
-        except ValueError:
-            # The quantizer's own care for biases that leave 32 bits fails on matrices with one scale per channel.
-            data = quantize(per_channel=per_channel, QDQDisableWeightAdjustForInt32Bias=True)
-        shapes = {name: value.shape for name, value in samples[0].items()}
-        if per_channel and not _compiles(made, shapes):
-            # It gives a bias of the shape [1, N] its scales along the wrong dimension.
-            whole = quantize(per_channel=False)
-            data = whole if _compiles(made, shapes) else data
-    data = _marked(data)
+    _module("onnxruntime.quantization")
+    with float_model(path, calibration) as model:
+        settings = choose(model, settings)
+        data = model.quantized(settings)
     file.write(data)
-    return Quantized(output, len(samples), len(before), len(data), data, model, samples)
+    return Quantized(
+        output, len(model.samples), path.stat().st_size, len(data), data, model.model, model.samples, settings
+    )

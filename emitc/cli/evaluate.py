@@ -11,6 +11,7 @@ import click
 from emitc.cli import options as shared
 
 if TYPE_CHECKING:
+    from emitc.evaluate.dataset import Preparation
     from emitc.evaluate.evaluation import Evaluation
 
 
@@ -85,6 +86,11 @@ def _failed(found: Evaluation, least: float | None, drop: float | None) -> list[
 @shared.path_option(
     "--test", help="Labelled samples, as for `emitc evaluate`: accuracy of the float and of the int8 model."
 )
+@shared.choice_option("--method", "minmax", "minmax | percentile | entropy | mse: how samples give ranges.")
+@click.option("--exclude", multiple=True, metavar="NAME", help="An operator that stays in float32.")
+@click.option("--int16", multiple=True, metavar="NAME", help="An operator whose activations get 16 bits.")
+@click.option("--auto-mixed", is_flag=True, help="With --test: raise operators to 16 bits until --max-drop is met.")
+@click.option("--max-drop", type=float, help="Accuracy that may be lost: 0.005 is half a point. Exit code 1 beyond it.")
 @click.option("--scale", type=number, help="Factor on the values of --test, after --mean: a number, or as 1/255.")
 @click.option("--mean", type=number, help="Subtracted from the values of --test.")
 @shared.force_option
@@ -100,10 +106,37 @@ def quantize(
         from emitc.report.quantize import quantize_text
 
         target = output or model.with_name(f"{model.stem}_int8.onnx")
-        made = quantize_model(model, calibration, target, force=force)
+        prepare = Preparation(values["scale"], values["mean"])
+        choice = _precision(test, prepare, values)
+        made = quantize_model(model, calibration, target, force=force, **choice)
         content = made.as_json() | quality(made.model, made.data, made.calibration).to_json() | {"test": None}
+        failed = []
         if test:
-            found, warnings = tested(model, made.data, test, Preparation(values["scale"], values["mean"]))
+            found, warnings = tested(model, made.data, test, prepare)
             content["test"] = found.to_json()
             content["warnings"] += warnings
+            failed = _failed(found, None, values["max_drop"])
+        content["failed"] = failed
         shared.print_result(content, as_json, lambda: quantize_text(content))
+    raise SystemExit(1 if failed else 0)
+
+
+def _precision(test: Path | None, prepare: Preparation, values: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `quantize_model` that say how ranges are found, and which operators are not int8."""
+    from emitc.calibrate.settings import METHODS, QuantizeSettings
+    from emitc.errors import EmitcError, Where, unknown_choice
+    from emitc.evaluate.mixed_precision import MixedPrecision
+
+    if values["method"] not in METHODS:
+        raise unknown_choice("--method", values["method"], METHODS)
+    settings = QuantizeSettings(values["method"], values["exclude"], values["int16"])
+    option = "--auto-mixed" if values["auto_mixed"] else "--max-drop"
+    if test is None and (values["auto_mixed"] or values["max_drop"] is not None):
+        why = "a drop is measured on labelled samples"
+        raise EmitcError(f"{option} has no samples", Where(option=option), why, "add --test DATA")
+    if not values["auto_mixed"]:
+        return {"settings": settings}
+    if test is None or values["max_drop"] is None:
+        why = "the search ends where the drop is small enough"
+        raise EmitcError("--auto-mixed has no goal", Where(option=option), why, "add --max-drop 0.005")
+    return {"settings": settings, "choose": MixedPrecision(test, prepare, values["max_drop"]).choose}

@@ -47,7 +47,7 @@ class Class:
 class Evaluation:
     """value: of the metric, through the generated C. compared: of another model in its engine; None where none is given.
 
-    engine_differing: samples whose outputs the model's own engine computes otherwise; None where it was not asked.
+    engine_differing: samples for which the model's own engine has another answer; None where it was not asked.
     agreement: the share of samples that both models put into one class. classes, matrix: of labels that are classes.
     worst: names of wrong samples, their class, the one that was predicted, and by how much its value is larger. outside: as
     `DataSet` has it.
@@ -135,7 +135,7 @@ def evaluate(compiled: Compiled, data: Path | DataSet, options: EvaluationOption
         other = _of_another(chosen.float_model, data, chosen, found, infos)
         compared = metric(other, labels)
         agreement = float((classes_of(other) == classes_of(outputs)).mean()) if _classifies(chosen.metric) else None
-    engine, differing = _through_the_engine(compiled, found, codes, chosen.output) if chosen.engine else ("", None)
+    engine, differing = _through_the_engine(compiled, found, codes, chosen) if chosen.engine else ("", None)
     classes, matrix, worst = _by_class(outputs, labels, found) if _classifies(chosen.metric) else ((), (), ())
     return Evaluation(
         chosen.metric,
@@ -185,10 +185,19 @@ def _engine_outputs(
     return engine, np.stack(results)
 
 
-def _through_the_engine(compiled: Compiled, data: DataSet, codes: Array, output: int) -> tuple[str, int]:
-    """The engine of the model itself, and the samples whose output it computes otherwise."""
-    engine, found = _engine_outputs(compiled.model_bytes, compiled.source.format, data.samples, output)
-    same = (found.reshape(len(codes), -1) == codes.reshape(len(codes), -1)).all(axis=1)
+def _through_the_engine(compiled: Compiled, data: DataSet, codes: Array, options: EvaluationOptions) -> tuple[str, int]:
+    """The engine of the model itself, and the samples for which it has another answer.
+
+    That is another class in an ONNX model that classifies: docs/numerics.md names ONNX operators whose results may be a step
+    from those of ONNX Runtime, which `emitc verify` judges one by one. In all other cases it is another bit.
+    """
+    source_format = compiled.source.format
+    engine, found = _engine_outputs(compiled.model_bytes, source_format, data.samples, options.output)
+    if source_format == "onnx" and _classifies(options.metric):
+        real = info_of(compiled.program.outputs[options.output]).real
+        same = classes_of(real(found)) == classes_of(real(codes))
+    else:
+        same = (found.reshape(len(codes), -1) == codes.reshape(len(codes), -1)).all(axis=1)
     return engine, int((~same).sum())
 
 

@@ -15,6 +15,7 @@ from emitc.compiler import compile_model
 from emitc.evaluate.dataset import Preparation, read_dataset
 from emitc.evaluate.evaluation import Evaluation, EvaluationOptions, evaluate
 from emitc.evaluate.session import info_of
+from emitc.frontends.onnx.file import parsed
 from emitc.ir import Array, Graph
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.samples import input_range
@@ -101,7 +102,9 @@ def quality(model: bytes, quantized: bytes, samples: Sequence[Mapping[str, Array
     before, after = (_outputs(data, cases) for data in (model, quantized))
     names = [f"output {i}" for i in range(len(before))]
     outputs = tuple(_of_output(name, a, b) for name, a, b in zip(names, before, after, strict=True))
-    return Quality(len(cases), outputs, _worst(model, quantized, cases[:_LAYERS]), _warnings(samples, outputs))
+    ratios = tensor_ratios(model, quantized, samples)
+    worst = tuple(sorted(ratios.items(), key=lambda item: item[1])[:_WORST])
+    return Quality(len(cases), outputs, worst, _warnings(samples, outputs))
 
 
 def _outputs(data: bytes, cases: Sequence[tuple[Array, ...]]) -> list[Array]:
@@ -119,18 +122,25 @@ def _of_output(name: str, before: Array, after: Array) -> OutputQuality:
     return OutputQuality(name, sqnr_db(before, after), cosine(before, after), largest, agreement)
 
 
-def _worst(model: bytes, quantized: bytes, cases: Sequence[tuple[Array, ...]]) -> tuple[tuple[str, float], ...]:
+def tensor_ratios(model: bytes, quantized: bytes, samples: Sequence[Mapping[str, Array]]) -> dict[str, float]:
+    """Signal to quantization noise in decibels of each tensor that both models compute, by its name in the float one.
+
+    Raises EmitcError where the engine refuses one of the models.
+    """
+    cases = [tuple(sample.values()) for sample in samples[:_LAYERS]]
     before, after = (
-        run_isolated(data, cases, source_format="onnx", preserve=True, resets=range(1, len(cases))).tensors
+        run_isolated(data, cases, source_format="onnx", preserve=True, resets=range(1, len(cases)))
         for data in (model, quantized)
     )
-    ratios: dict[str, float] = {}
-    for name in map(str, before[0]):
-        other = name + _SUFFIX
-        if other in after[0] and before[0][name].size:
-            x, y = (np.stack([values[key] for values in run]) for run, key in ((before, name), (after, other)))
-            ratios[name] = sqnr_db(x, y)
-    return tuple(sorted(ratios.items(), key=lambda each: each[1])[:_WORST])
+    ratios = {}
+    for name, other in ((name, name + _SUFFIX) for name in map(str, before.tensors[0])):
+        if other in after.tensors[0] and before.tensors[0][name].size:
+            x = np.stack([values[name] for values in before.tensors])
+            ratios[name] = sqnr_db(x, np.stack([values[other] for values in after.tensors]))
+    for i, output in enumerate(parsed(model).graph.output):
+        x, y = (np.stack([np.asarray(values[i]) for values in run.outputs]) for run in (before, after))
+        ratios[output.name] = sqnr_db(x, y)
+    return ratios
 
 
 def _warnings(samples: Sequence[Mapping[str, Array]], outputs: Sequence[OutputQuality]) -> tuple[str, ...]:

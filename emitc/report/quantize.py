@@ -10,7 +10,7 @@ def quantize_text(made: dict[str, Any]) -> str:
     """The file that was written, its size, and what quantizing has cost."""
     output = shown(str(made["output"]), 200)
     lines = [
-        f"{output}: int8, quantized on {number(made['samples'])} samples, {number(made['bytes_before'])} bytes before, "
+        f"{output}: {_types(made)}, quantized on {number(made['samples'])} samples, {number(made['bytes_before'])} bytes before, "
         f"{number(made['bytes_after'])} after"
     ]
     for each in made["outputs"]:
@@ -30,9 +30,19 @@ def quantize_text(made: dict[str, Any]) -> str:
             f"  accuracy  float {test['compared']:.2%}, int8 {test['value']:.2%} of {number(test['samples'])} labelled samples;"
             f" {number(test['engine_differing'])} samples differ between the C and {test['engine']}"
         )
-    lines += [f"  warning   {each}" for each in made["warnings"]]
+    lines += [f"  warning   {warning}" for warning in made["warnings"]]
+    lines += [f"  FAILED    {reason}" for reason in made["failed"]]
     data = "" if test else "; `emitc evaluate` measures the accuracy, which equal bits say nothing about"
     return "\n".join([*lines, f"  next      emitc verify {output}{data}"])
+
+
+def _types(made: dict[str, Any]) -> str:
+    """Type of the activations, and the operators that have another one."""
+    parts = ["int8"]
+    for key, kind in (("int16", "int16"), ("excluded", "float32")):
+        if made[key]:
+            parts.append(f"{kind} in {', '.join(shown(name, 40) for name in made[key])}")
+    return " and ".join(parts)
 
 
 def _db(ratio: float | None) -> str:

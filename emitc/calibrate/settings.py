@@ -1,0 +1,21 @@
+"""How a float model is quantized: where the ranges come from, and which operators are not to be int8."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+METHODS = ("minmax", "percentile", "entropy", "mse")
+"""minmax: the extremes that the samples show. percentile, entropy: those of ONNX Runtime's calibrators. mse: the part of the
+extremes whose 8-bit codes have the least mean square error."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeSettings:
+    """method: one of METHODS. excluded: names of operators that stay in float32. int16: of those whose activations get 16 bits.
+
+    A ReLU that reads an operator of `int16` gets 16 bits too.
+    """
+
+    method: str = "minmax"
+    excluded: tuple[str, ...] = ()
+    int16: tuple[str, ...] = ()

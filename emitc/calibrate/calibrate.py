@@ -5,7 +5,6 @@ activations and weights, one weight scale per output channel. Ranges of the meth
 """
 
 import contextlib
-import importlib
 import io
 import logging
 import re
@@ -19,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from emitc.calibrate.npz import read_arrays
+from emitc.calibrate.packages import package
 from emitc.calibrate.precision import overrides_of, require_operators
-from emitc.calibrate.ranges import least_error_ranges
 from emitc.calibrate.settings import QuantizeSettings
 from emitc.compiler import compile_model
 from emitc.emit.output_file import OutputFile
-from emitc.errors import CannotCompile, EmitcError, Refusals, Where, install_hint, with_model
+from emitc.errors import CannotCompile, EmitcError, Refusals, Where, with_model
 from emitc.frontends.read import is_onnx, read_file, read_source
 from emitc.ir import Array, Shape
 
@@ -36,6 +35,7 @@ MAX_OPERATORS = 1500
 _MARK = "emitc.quantized"
 """Key of the property that a model has which emitc quantized, so that a later one may replace it."""
 _DEFAULT = QuantizeSettings()
+RangesOf = Callable[[bytes, Sequence[Mapping[str, Array]]], dict[str, tuple[float, float]]]
 _FATAL, _WARNING = 4, 2
 """Levels of ONNX Runtime's log; it starts with the second."""
 
@@ -61,14 +61,6 @@ class Quantized:
         """For --json."""
         names = ("samples", "bytes_before", "bytes_after")
         return {"output": str(self.output)} | {name: getattr(self, name) for name in names} | asdict(self.settings)
-
-
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        what = "quantizing needs the package onnxruntime"
-        raise EmitcError(what, Where(), str(error), install_hint("verify")) from error
 
 
 def _refused(path: Path, why: str) -> EmitcError:
@@ -154,7 +146,7 @@ class _Reader:
 def _silent(path: Path) -> Iterator[None]:
     """Keeps the quantizer's and the engine's remarks off the terminal, and turns whatever they raise into an error."""
     level = logging.getLogger().level
-    severity = _module("onnxruntime").set_default_logger_severity
+    severity = package("onnxruntime").set_default_logger_severity
     try:
         logging.getLogger().setLevel(logging.CRITICAL + 1)
         severity(_FATAL)
@@ -220,8 +212,8 @@ def _modernise(path: Path) -> bool:
 
     Up to version 3 of the format every initializer is an input too, which those that the quantizer adds are not.
     """
-    onnx = _module("onnx")
-    converter = _module("onnx.version_converter")
+    onnx = package("onnx")
+    converter = package("onnx.version_converter")
     model = onnx.load(path)
     versions = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     if versions and versions[0] >= _PER_CHANNEL_OPSET:
@@ -252,7 +244,7 @@ def _compiles(made: Path, shapes: dict[str, Shape]) -> bool:
 
 def _marked(data: bytes) -> bytes:
     """The model with emitc's mark in its properties: a message of the format goes on where another one is appended."""
-    onnx = _module("onnx")
+    onnx = package("onnx")
     entry = onnx.StringStringEntryProto(key=_MARK, value="int8")
     return data + bytes(onnx.ModelProto(metadata_props=[entry]).SerializeToString())
 
@@ -264,13 +256,16 @@ class FloatModel:
     model's file, and its content with the constants of other files. samples: the calibration. It is made by `float_model`.
     """
 
-    def __init__(self, path: Path, samples: list[dict[str, Array]], model: bytes, folder: Path) -> None:
+    def __init__(
+        self, path: Path, samples: list[dict[str, Array]], model: bytes, folder: Path, ranges_of: RangesOf | None
+    ) -> None:
+        self._ranges_of = ranges_of
         self.path = path
         self._folder = folder
         self.samples = samples
         self.model = model
         self._ranges: dict[str, tuple[float, float]] | None = None
-        preprocess = _module("onnxruntime.quantization.shape_inference").quant_pre_process
+        preprocess = package("onnxruntime.quantization.shape_inference").quant_pre_process
         given = folder / "given.onnx"
         given.write_bytes(model)
         with _silent(path):
@@ -284,7 +279,7 @@ class FloatModel:
     @property
     def message(self) -> Any:
         """The prepared model as an ONNX message."""
-        return _module("onnx").load(self._prepared)
+        return package("onnx").load(self._prepared)
 
     def quantized(self, settings: QuantizeSettings = _DEFAULT) -> bytes:
         """The quantized model, with emitc's mark. Raises CannotCompile when the quantizer fails, EmitcError for unknown names."""
@@ -294,7 +289,8 @@ class FloatModel:
         made = self._folder / "quantized.onnx"
         with _silent(self.path):
             if settings.method == "mse" and self._ranges is None:
-                self._ranges = least_error_ranges(self._prepared.read_bytes(), self.samples)
+                assert self._ranges_of is not None, "the method mse needs ranges"
+                self._ranges = self._ranges_of(self._prepared.read_bytes(), self.samples)
             ranges = self._ranges if settings.method == "mse" else None
             overrides = overrides_of(settings, message, ranges or {})
             more: dict[str, Any] = {"TensorQuantOverrides": overrides} if overrides else {}
@@ -312,7 +308,7 @@ class FloatModel:
         return _marked(data)
 
     def _quantize(self, made: Path, settings: QuantizeSettings, *, per_channel: bool, **extra: Any) -> bytes:
-        quantization = _module("onnxruntime.quantization")
+        quantization = package("onnxruntime.quantization")
         methods = quantization.CalibrationMethod
         quantization.quantize_static(
             str(self._prepared),
@@ -332,14 +328,14 @@ class FloatModel:
 
 
 @contextlib.contextmanager
-def float_model(path: Path, calibration: Path) -> Iterator[FloatModel]:
-    """The float model at `path` with the samples of the file `calibration`.
+def float_model(path: Path, calibration: Path, ranges_of: RangesOf | None = None) -> Iterator[FloatModel]:
+    """The float model at `path` with the samples of the file `calibration`. ranges_of: for the method `mse`.
 
     Raises EmitcError for files that do not fit, CannotCompile where the quantizer's preparation fails.
     """
     samples, model = _samples(path, read_file(path), calibration)
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
-        yield FloatModel(path, samples, model, Path(folder))
+        yield FloatModel(path, samples, model, Path(folder), ranges_of)
 
 
 def quantize_model(
@@ -350,18 +346,19 @@ def quantize_model(
     force: bool = False,
     settings: QuantizeSettings = _DEFAULT,
     choose: Callable[[FloatModel, QuantizeSettings], QuantizeSettings] = lambda model, settings: settings,
+    ranges_of: RangesOf | None = None,
 ) -> Quantized:
     """Quantizes the float model at `path` with the ranges that the samples of `calibration` show; writes `output` whole.
 
     force: an existing output may be a file that emitc did not write. choose: makes the final settings, from the model and those
-    that were given.
+    that were given. ranges_of: ranges of tensors for the method `mse`, from a float model and its samples.
 
     Raises EmitcError for files that do not fit, CannotCompile when the quantizer fails.
     """
     file = OutputFile(output, "-o", _MARK.encode("ascii"), (path, calibration), force)
     file.check()
-    _module("onnxruntime.quantization")
-    with float_model(path, calibration) as model:
+    package("onnxruntime.quantization")
+    with float_model(path, calibration, ranges_of) as model:
         settings = choose(model, settings)
         data = model.quantized(settings)
     file.write(data)

@@ -6,10 +6,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from emitc.calibrate.packages import package
 from emitc.calibrate.settings import QuantizeSettings
 from emitc.errors import unknown_choice
 
 Overrides = dict[str, list[dict[str, Any]]]
+_CONVERSIONS = "execution_providers.qnn.mixed_precision_overrides_utils"
 
 
 _CUTTING = ("Relu", "Clip")
@@ -42,27 +46,22 @@ def overrides_of(settings: QuantizeSettings, model: Any, ranges: Mapping[str, tu
 
     model: an ONNX message in float32. ranges: of tensors, where they are not left to the quantizer's calibrator.
     """
-    import numpy as np
-    from onnxruntime.quantization import QuantType
-    from onnxruntime.quantization.execution_providers.qnn.mixed_precision_overrides_utils import (
-        MixedPrecisionTensorQuantOverridesFixer,
-    )
-    from onnxruntime.quantization.tensor_quant_overrides import TensorQuantOverridesHelper
-
+    types = package("onnxruntime.quantization").QuantType
     overrides: Overrides = {}
     if settings.int16:
-        wide = {"quant_type": QuantType.QInt16}
+        helpers = package("onnxruntime.quantization.tensor_quant_overrides")
+        wide = {"quant_type": types.QInt16}
         raised = set(settings.int16)
         tensors = [name for node in model.graph.node if node.name in raised for name in node.output]
         cut = _cut_values(model)
         tensors += [cut[name] for name in tensors if name in cut]
-        helper = TensorQuantOverridesHelper({name: [dict(wide)] for name in tensors})
-        fixer = MixedPrecisionTensorQuantOverridesFixer.create_from_model(helper, model, QuantType.QInt8)
-        fixer.apply(QuantType.QInt8, False)
+        helper = helpers.TensorQuantOverridesHelper({name: [dict(wide)] for name in tensors})
+        conversions = package(f"onnxruntime.quantization.{_CONVERSIONS}").MixedPrecisionTensorQuantOverridesFixer
+        conversions.create_from_model(helper, model, types.QInt8).apply(types.QInt8, False)
         overrides = helper.get_dict()
     for name, (low, high) in ranges.items():
         entry = overrides.setdefault(name, [{}])[0]
-        if entry.get("quant_type", QuantType.QInt8) == QuantType.QInt8:
+        if entry.get("quant_type", types.QInt8) == types.QInt8:
             entry |= {"rmin": np.float32(low), "rmax": np.float32(high)}
     return overrides
 
@@ -72,9 +71,7 @@ def operations_of(model: Any) -> dict[str, int]:
 
     model: an ONNX message. Open dimensions count as 1.
     """
-    import onnx
-
-    inferred = onnx.shape_inference.infer_shapes(model)
+    inferred = package("onnx").shape_inference.infer_shapes(model)
     infos = [*inferred.graph.value_info, *inferred.graph.output, *inferred.graph.input]
     shapes = {info.name: [max(1, d.dim_value) for d in info.type.tensor_type.shape.dim] for info in infos}
     weights = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}

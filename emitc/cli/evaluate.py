@@ -103,12 +103,13 @@ def quantize(
         from emitc.calibrate.calibrate import quantize_model
         from emitc.evaluate.dataset import Preparation
         from emitc.evaluate.quality import quality, tested
+        from emitc.evaluate.ranges import least_error_ranges
         from emitc.report.quantize import quantize_text
 
         target = output or model.with_name(f"{model.stem}_int8.onnx")
         prepare = Preparation(values["scale"], values["mean"])
         choice = _precision(test, prepare, values)
-        made = quantize_model(model, calibration, target, force=force, **choice)
+        made = quantize_model(model, calibration, target, force=force, ranges_of=least_error_ranges, **choice)
         content = made.as_json() | quality(made.model, made.data, made.calibration).to_json() | {"test": None}
         failed = []
         if test:

@@ -93,7 +93,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "emitc.boards": ("emitc.errors", "emitc.target", *_COMPILED, "emitc.emit", "emitc.verify", "emitc.boards"),
     "emitc.calibrate": ("emitc.errors", "emitc.ir", *_COMPILED, "emitc.emit", "emitc.frontends", "emitc.calibrate"),
-    "emitc.evaluate": (*_VALUES, "emitc.calibrate.npz", *_COMPILED, "emitc.verify", "emitc.evaluate"),
+    "emitc.evaluate": (
+        *_VALUES, "emitc.calibrate", *_COMPILED, "emitc.frontends", "emitc.verify", "emitc.evaluate",
+    ),
     "emitc.explore": (*_VALUES, *_COMPILED, "emitc.emit", "emitc.schedule", "emitc.explore"),
     "emitc.listing": (*_VALUES, *_COMPILED, "emitc.emit", "emitc.passes", "emitc.listing"),
     # what users touch

@@ -54,9 +54,9 @@ class Model(Compiled):
         inputs and outputs are real numbers. The state of a model lasts from run to run, until `reset`. The first run
         compiles the C. Raises EmitcError for arrays that do not fit, CannotCompile without a compiler.
         """
-        given: Sequence[Array] | Mapping[str, Array] = named or inputs
-        found = self._session().run(given, quantize=quantize)
-        return found[0] if len(found) == 1 else found
+        arrays: Sequence[Array] | Mapping[str, Array] = named or inputs
+        outputs = self._session().run(arrays, quantize=quantize)
+        return outputs[0] if len(outputs) == 1 else outputs
 
     def reset(self) -> None:
         """The model's state back to its start."""

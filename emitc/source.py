@@ -203,10 +203,10 @@ class SourceNode:
 
     def counts(self, inputs: tuple[int, int], outputs: tuple[int, int] = (1, 1)) -> None:
         """Refuses a number of inputs or outputs outside the closed ranges, and a required input that is left out."""
-        for found, (low, high), what in ((len(self.inputs), inputs, "inputs"), (len(self.outputs), outputs, "outputs")):
-            if not low <= found <= high:
+        for count, (low, high), what in ((len(self.inputs), inputs, "inputs"), (len(self.outputs), outputs, "outputs")):
+            if not low <= count <= high:
                 expected = str(low) if low == high else f"{low} to {high}"
-                raise self.damaged(f"{self.op_type} has {found} {what}", f"{expected} are expected")
+                raise self.damaged(f"{self.op_type} has {count} {what}", f"{expected} are expected")
         for position in range(inputs[0]):
             self.input(position)
 

@@ -246,7 +246,7 @@ def _rows(content: Mapping[str, Any]) -> dict[int, tuple[str, str, str]]:
     return {int(n["index"]): (str(n["op"]), str(n["backend"]), str(n["kernel"])) for n in content["nodes"]}
 
 
-def require_expected(found: Mapping[str, Any], text: str, file: str) -> None:
+def require_expected(partition: Mapping[str, Any], text: str, file: str) -> None:
     """Compares a map with one that was kept. Raises CannotCompile that lists every node that runs elsewhere."""
     where = Where(option=f"--expect-partition {file}")
     try:
@@ -254,7 +254,7 @@ def require_expected(found: Mapping[str, Any], text: str, file: str) -> None:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         why, hint = re.sub(r"\s+", " ", str(error))[:200], "`emitc partition MODEL --json` prints one"
         raise EmitcError(f"{file} is no partition map", where, why, hint) from error
-    actual = _rows(found)
+    actual = _rows(partition)
     changes = []
     for index in sorted(expected.keys() | actual.keys()):
         old, new = expected.get(index), actual.get(index)

@@ -93,14 +93,14 @@ def parsed(text: str) -> list[Instruction]:
     >>> parsed("08000000 <f>:\\n 8000000:\\tldr.w\\tr2, [r3, #4]\\t; 0x4\\n")
     [Instruction(address=134217728, mnemonic='ldr', operands='r2, [r3, #4]', function='f')]
     """
-    found, function = [], ""
+    instructions, function = [], ""
     for line in text.splitlines():
         if match := _FUNCTION.match(line):
             function = match[1]
         elif match := _LINE.match(line):
             operands = re.split(r"[;@]", match[3])[0].strip()
-            found.append(Instruction(int(match[1], 16), match[2].split(".")[0], operands, function))
-    return found
+            instructions.append(Instruction(int(match[1], 16), match[2].split(".")[0], operands, function))
+    return instructions
 
 
 def kind_of(instruction: Instruction) -> str:

@@ -47,12 +47,12 @@ class Verdict:
 class CycleEstimate:
     """Cycles of one call by the model of a core: never a measurement.
 
-    core: whose timing it is. board: whose clock and flash they are. error_percent: the largest error against published
-    measurements; 0 where none was compared. Without `flash`, code and data are in memory without wait states.
-    energy_nj_per_cycle: published for the board; 0 where it is not known.
+    zero_wait: cycles where no memory makes the core wait. core: whose timing it is. board: whose clock and flash they are.
+    error_percent: the largest error against published measurements; 0 where none was compared. Without `flash`, code and
+    data are in memory without wait states. energy_nj_per_cycle: published for the board; 0 where it is not known.
     """
 
-    found: Estimate
+    zero_wait: Estimate
     core: str
     board: str
     clock_hz: int
@@ -64,8 +64,8 @@ class CycleEstimate:
     def cycles(self) -> float:
         """With the wait states of the flash, where they are known."""
         if self.flash is None:
-            return self.found.cycles
-        return self.flash.cycles(self.found.cycles, self.found.constant_bytes)
+            return self.zero_wait.cycles
+        return self.flash.cycles(self.zero_wait.cycles, self.zero_wait.constant_bytes)
 
     @property
     def milliseconds(self) -> float:
@@ -91,7 +91,9 @@ class CycleEstimate:
         """The same run on another board with the same core."""
         flash = board.flash_timing
         error = self.error_percent if flash is None else flash.error_percent
-        return CycleEstimate(self.found, self.core, board.name, board.clock_hz, error, flash, board.energy_nj_per_cycle)
+        return CycleEstimate(
+            self.zero_wait, self.core, board.name, board.clock_hz, error, flash, board.energy_nj_per_cycle
+        )
 
     def as_json(self) -> dict[str, Any]:
         """What `emitc run --json` adds for an emulated core whose timing is known."""
@@ -100,7 +102,7 @@ class CycleEstimate:
             "ms_estimated": round(self.milliseconds, 3),
             "clock_hz": self.clock_hz,
             "error_band": self.error_band,
-            "constant_bytes_read": self.found.constant_bytes,
+            "constant_bytes_read": self.zero_wait.constant_bytes,
             "estimate_of": f"{self.core} of {self.board}, {self.memory}",
         }
         if self.energy_nj_per_cycle:

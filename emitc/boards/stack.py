@@ -88,10 +88,10 @@ def measured(compiled: Compiled) -> Compiled:
     flags = (*target.compiler_flags, "-std=c11", level, *_SECTIONS)
     with tempfile.TemporaryDirectory(prefix="emitc-stack-") as work:
         compiled.write(Path(work) / "package")
-        found = _Build(target.compiler_prefix, flags, Path(work), compiled.support(target.name))
-        own, called = found.call_graph(), found.needed()
-        library, unknown = found.library_depth(called)
-        version = found.output("gcc", "-dumpfullversion").strip()
+        build = _Build(target.compiler_prefix, flags, Path(work), compiled.support(target.name))
+        own, called = build.call_graph(), build.needed()
+        library, unknown = build.library_depth(called)
+        version = build.output("gcc", "-dumpfullversion").strip()
     if any(_POINTER in call for call in own.calls.values()):
         unknown.append("what is called by its address")
     public = [name for name in own.frames if name.startswith(f"{compiled.program.name}_")]

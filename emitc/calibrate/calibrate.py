@@ -115,16 +115,16 @@ def _only_fitting(arrays: dict[str, Array], inputs: dict[str, tuple[int, ...]]) 
     return candidates[0] if len(candidates) == 1 else None
 
 
-def _fits(found: Array, shape: tuple[int, ...]) -> bool:
+def _fits(array: Array, shape: tuple[int, ...]) -> bool:
     """Whether an array has the model's shape, whose open dimensions take any size."""
-    return found.ndim == len(shape) and all(s in (-1, d) for s, d in zip(shape, found.shape, strict=True))
+    return array.ndim == len(shape) and all(s in (-1, d) for s, d in zip(shape, array.shape, strict=True))
 
 
 def _fitted(path: Path, name: str, array: Array, shape: tuple[int, ...]) -> Array:
     """One sample of one input as float32 in the model's shape; the batch dimension may be left out."""
-    for found in (array, array[np.newaxis]):
-        if _fits(found, shape):
-            value = found.astype(np.float32)
+    for candidate in (array, array[np.newaxis]):
+        if _fits(candidate, shape):
+            value = candidate.astype(np.float32)
             if not np.isfinite(value).all():
                 raise _refused(path, f"{name} holds values that are not finite")
             return value

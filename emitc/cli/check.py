@@ -41,10 +41,10 @@ def checked(compiled: Compiled, check: bool | None, as_json: bool) -> Validation
     raise SystemExit(error.exit_code)
 
 
-def check_line(found: Validation | None, check: bool | None) -> str:
+def check_line(validation: Validation | None, check: bool | None) -> str:
     """What the text of a compilation says of it: nothing where it was done unasked, or switched off."""
-    if found is not None:
-        return f"\n  check       {found.text()}" if check else ""
+    if validation is not None:
+        return f"\n  check       {validation.text()}" if check else ""
     left_out = "\n  check       left out for a large model, or for a loop that may not end: --check asks for it"
     return "" if check is False else left_out
 

@@ -53,25 +53,27 @@ def evaluate(data: Path, metric: str, float_model: Path | None, as_json: bool, *
         compiled = shared.compiled_model(values)
         prepare = Preparation(values["scale"], values["mean"], values["layout"])
         options = EvaluationOptions(metric, prepare, float_model, values["engine"], values["output_index"])
-        found = measured(compiled, data, options)
-        failed = _failed(found, values["min_accuracy"], values["max_drop"])
-        content = {"model": compiled.program.name, **found.to_json(), "failed": failed}
-        shared.print_result(content, as_json, lambda: evaluate_text(compiled.program.name, found, failed))
+        evaluation = measured(compiled, data, options)
+        failed = _failed(evaluation, values["min_accuracy"], values["max_drop"])
+        content = {"model": compiled.program.name, **evaluation.to_json(), "failed": failed}
+        shared.print_result(content, as_json, lambda: evaluate_text(compiled.program.name, evaluation, failed))
     raise SystemExit(1 if failed else 0)
 
 
-def _failed(found: Evaluation, least: float | None, drop: float | None) -> list[str]:
+def _failed(evaluation: Evaluation, least: float | None, drop: float | None) -> list[str]:
     """What the gates refuse, in words."""
     from emitc.evaluate.metrics import LOWER_IS_BETTER
 
     failed = []
-    lower = found.metric in LOWER_IS_BETTER
-    if least is not None and (found.value > least if lower else found.value < least):
-        failed.append(f"{found.metric} is {found.value:.6g}, and --min-accuracy asks for {least:g}")
-    if drop is not None and found.drop is not None and found.drop > drop:
-        failed.append(f"{found.metric} is {found.drop:.6g} worse than the float model, and --max-drop allows {drop:g}")
-    if found.engine_differing:
-        failed.append(f"{found.engine_differing} samples differ from {found.engine}")
+    lower = evaluation.metric in LOWER_IS_BETTER
+    if least is not None and (evaluation.value > least if lower else evaluation.value < least):
+        failed.append(f"{evaluation.metric} is {evaluation.value:.6g}, and --min-accuracy asks for {least:g}")
+    if drop is not None and evaluation.drop is not None and evaluation.drop > drop:
+        failed.append(
+            f"{evaluation.metric} is {evaluation.drop:.6g} worse than the float model, and --max-drop allows {drop:g}"
+        )
+    if evaluation.engine_differing:
+        failed.append(f"{evaluation.engine_differing} samples differ from {evaluation.engine}")
     return failed
 
 
@@ -113,10 +115,10 @@ def quantize(
         content = made.as_json() | quality(made.model, made.data, made.calibration).to_json() | {"test": None}
         failed = []
         if test:
-            found, warnings = tested(model, made.data, test, prepare)
-            content["test"] = found.to_json()
+            evaluation, warnings = tested(model, made.data, test, prepare)
+            content["test"] = evaluation.to_json()
             content["warnings"] += warnings
-            failed = _failed(found, None, values["max_drop"])
+            failed = _failed(evaluation, None, values["max_drop"])
         content["failed"] = failed
         shared.print_result(content, as_json, lambda: quantize_text(content))
     raise SystemExit(1 if failed else 0)

@@ -117,10 +117,10 @@ class _Numbers:
 
     def add(self, chunk: tuple[tuple[int, ...], int]) -> None:
         """One chunk of quotients."""
-        found, carry = chunk
-        if found:
-            self.quotients.append(found[0] + self._carry)
-            self.quotients.extend(found[1:])
+        quotients, carry = chunk
+        if quotients:
+            self.quotients.append(quotients[0] + self._carry)
+            self.quotients.extend(quotients[1:])
             self._carry = carry
         else:
             self._carry += carry

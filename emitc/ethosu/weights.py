@@ -66,7 +66,7 @@ def weight_order(layout: WeightLayout) -> Array:
     largest = _up(min(layout.block_depth, layout.outputs), layout.block_channels) * (1 if layout.depthwise else block)
     if parts > _MAX_PARTS or blocks * largest * (layout.height * layout.width + 3) > _MAX_PLACES:
         raise StreamFault(f"a kernel of {layout.outputs}x{layout.height}x{layout.width}x{depth} is too large")
-    found: list[Array] = []
+    indices: list[Array] = []
     for first_output in range(0, layout.outputs, layout.block_depth):
         block_end = min(first_output + layout.block_depth, layout.outputs)
         outputs = np.arange(first_output, first_output + _up(block_end - first_output, layout.block_channels))
@@ -87,8 +87,8 @@ def weight_order(layout: WeightLayout) -> Array:
                     index = ((o * layout.height + top + y[e]) * layout.width + left + x[e]) * depth + i
                     index = np.where((y[e] >= height) | (o >= block_end) | (i >= depth), -1, index)
                     order = (3, 1, 0, 2, 4) if part_first else (1, 0, 3, 2, 4)
-                    found.append(index.transpose(order).reshape(-1))
-    return np.concatenate(found).astype(np.int32)
+                    indices.append(index.transpose(order).reshape(-1))
+    return np.concatenate(indices).astype(np.int32)
 
 
 def _block_inputs(depthwise: bool, part_first: bool, first: int, count: int, block: int) -> Array:

@@ -134,7 +134,9 @@ Columns = tuple[list[list[Array]], Array | None]
 
 def _npz(path: Path, inputs: Sequence[TensorInfo], refused: Refused) -> Columns:
     arrays = read_arrays(path, refused)
-    found = "; ".join(f"{name} {array.dtype.name}{list(array.shape)}" for name, array in arrays.items()) or "nothing"
+    arrays_text = (
+        "; ".join(f"{name} {array.dtype.name}{list(array.shape)}" for name, array in arrays.items()) or "nothing"
+    )
     labels = next((arrays[name] for name in LABELS if name in arrays), None)
     numbered = [name for name in arrays if re.fullmatch(r"in\d+_\d+", name)]
     if all(info.name in arrays for info in inputs):
@@ -144,14 +146,16 @@ def _npz(path: Path, inputs: Sequence[TensorInfo], refused: Refused) -> Columns:
         names = [[f"in{i}_{k}" for k in range(count)] for i in range(len(inputs))]
         missing = [name for column in names for name in column if name not in arrays]
         if missing or len(numbered) != count * len(inputs):
-            raise refused(f"the model has {len(inputs)} inputs, and in{{i}}_{{k}} are not complete; found: {found}")
+            raise refused(
+                f"the model has {len(inputs)} inputs, and in{{i}}_{{k}} are not complete; found: {arrays_text}"
+            )
         return [[arrays[name] for name in column] for column in names], labels
     if len(inputs) == 1:
         only = [name for name in arrays if name in ("X", "x", "data", "images", "samples")]
         only = only or [name for name in arrays if name not in LABELS]
         if len(only) == 1:
             return [_rows(arrays[only[0]], inputs[0])], labels
-    raise refused(f"no array is the input {', '.join(repr(info.name) for info in inputs)}; found: {found}")
+    raise refused(f"no array is the input {', '.join(repr(info.name) for info in inputs)}; found: {arrays_text}")
 
 
 def _rows(array: Array, info: TensorInfo) -> list[Array]:
@@ -216,8 +220,8 @@ def _folder(path: Path, inputs: Sequence[TensorInfo], prepare: Preparation, refu
     ]
     kinds = {".wav" if file.suffix.lower() == ".wav" else "image" for _, file in files}
     if len(kinds) != 1 or len(inputs) != 1:
-        found = f"{len(folders)} folders, {len(files)} files ({' and '.join(sorted(kinds)) or 'no image, no WAV'})"
-        raise refused(f"a model with one input and folders of images, or of WAV files, are expected; found: {found}")
+        content = f"{len(folders)} folders, {len(files)} files ({' and '.join(sorted(kinds)) or 'no image, no WAV'})"
+        raise refused(f"a model with one input and folders of images, or of WAV files, are expected; found: {content}")
     (info,) = inputs
     read = _wav if kinds == {".wav"} else _image
     typing = _Typing(prepare, refused)

@@ -91,8 +91,8 @@ class Evaluation:
             ],
             "confusion": [list(row) for row in self.matrix],
             "worst": [
-                {"sample": name, "class": wanted, "predicted": found, "margin": margin}
-                for name, wanted, found, margin in self.worst
+                {"sample": name, "class": wanted, "predicted": predicted, "margin": margin}
+                for name, wanted, predicted, margin in self.worst
             ],
         }
 
@@ -121,25 +121,25 @@ def evaluate(compiled: Compiled, data: Path | DataSet, options: EvaluationOption
     chosen = options or EvaluationOptions()
     metric = metric_named(chosen.metric)
     infos = tuple(map(info_of, compiled.program.inputs))
-    found = read_dataset(data, infos, chosen.preparation) if isinstance(data, Path) else data
+    data_set = read_dataset(data, infos, chosen.preparation) if isinstance(data, Path) else data
     if not 0 <= chosen.output < len(compiled.program.outputs):
         why = f"the model has {len(compiled.program.outputs)} outputs, the first one is 0"
         raise EmitcError(f"there is no output {chosen.output}", Where(option="--output-index"), why, "name another one")
-    codes = _through_the_c(compiled, found, chosen)
+    codes = _through_the_c(compiled, data_set, chosen)
     info = info_of(compiled.program.outputs[chosen.output])
-    labels = _labels(found, chosen.metric, codes)
+    labels = _labels(data_set, chosen.metric, codes)
     outputs = info.real(codes)
     value = metric(outputs, labels)
     compared, agreement = None, None
     if chosen.float_model is not None:
-        other = _of_another(chosen.float_model, data, chosen, found, infos)
+        other = _of_another(chosen.float_model, data, chosen, data_set, infos)
         compared = metric(other, labels)
         agreement = float((classes_of(other) == classes_of(outputs)).mean()) if _classifies(chosen.metric) else None
-    engine, differing = _through_the_engine(compiled, found, codes, chosen) if chosen.engine else ("", None)
-    classes, matrix, worst = _by_class(outputs, labels, found) if _classifies(chosen.metric) else ((), (), ())
+    engine, differing = _through_the_engine(compiled, data_set, codes, chosen) if chosen.engine else ("", None)
+    classes, matrix, worst = _by_class(outputs, labels, data_set) if _classifies(chosen.metric) else ((), (), ())
     return Evaluation(
         chosen.metric,
-        len(found.samples),
+        len(data_set.samples),
         value,
         compared,
         engine,
@@ -148,7 +148,7 @@ def evaluate(compiled: Compiled, data: Path | DataSet, options: EvaluationOption
         classes,
         matrix,
         worst,
-        found.outside,
+        data_set.outside,
     )
 
 
@@ -192,17 +192,17 @@ def _through_the_engine(compiled: Compiled, data: DataSet, codes: Array, options
     from those of ONNX Runtime, which `emitc verify` judges one by one. In all other cases it is another bit.
     """
     source_format = compiled.source.format
-    engine, found = _engine_outputs(compiled.model_bytes, source_format, data.samples, options.output)
+    engine, outputs = _engine_outputs(compiled.model_bytes, source_format, data.samples, options.output)
     if source_format == "onnx" and _classifies(options.metric):
         real = info_of(compiled.program.outputs[options.output]).real
-        same = classes_of(real(found)) == classes_of(real(codes))
+        same = classes_of(real(outputs)) == classes_of(real(codes))
     else:
-        same = (found.reshape(len(codes), -1) == codes.reshape(len(codes), -1)).all(axis=1)
+        same = (outputs.reshape(len(codes), -1) == codes.reshape(len(codes), -1)).all(axis=1)
     return engine, int((~same).sum())
 
 
 def _of_another(
-    path: Path, data: Path | DataSet, options: EvaluationOptions, found: DataSet, infos: Sequence[TensorInfo]
+    path: Path, data: Path | DataSet, options: EvaluationOptions, data_set: DataSet, infos: Sequence[TensorInfo]
 ) -> Array:
     """Real outputs of another model, usually the float one, on the same samples."""
     other = compile_model(path)
@@ -215,7 +215,7 @@ def _of_another(
                 to.quantized(of.real(value)).reshape(to.shape)
                 for of, to, value in zip(infos, others, sample, strict=True)
             )
-            for sample in found.samples
+            for sample in data_set.samples
         )
     _, codes = _engine_outputs(other.model_bytes, other.source.format, samples, options.output)
     return info_of(other.program.outputs[options.output]).real(codes)

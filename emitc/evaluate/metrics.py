@@ -88,9 +88,9 @@ def metric_named(name: str) -> Metric:
         except Exception as error:
             why = f"{path.name} ends in {type(error).__name__}: {error}"
         else:
-            found = getattr(module, "metric", None)
-            if callable(found):
-                return lambda outputs, labels: float(found(outputs, labels))
+            metric = getattr(module, "metric", None)
+            if callable(metric):
+                return lambda outputs, labels: float(metric(outputs, labels))
             why = f"{path.name} has no function metric(outputs, labels)"
     raise EmitcError(
         f"there is no metric {name}", Where(option="--metric"), why, "top1, top5, mse, auc or a file of yours"
@@ -103,7 +103,7 @@ def confusion(predicted: Array, wanted: Array, count: int) -> Array:
     >>> confusion(np.array([0, 1, 1]), np.array([0, 0, 1]), 2).tolist()
     [[1, 1], [0, 1]]
     """
-    found = np.zeros((count, count), np.int64)
+    counts = np.zeros((count, count), np.int64)
     for row, column in zip(wanted.tolist(), predicted.tolist(), strict=True):
-        found[row, column] += 1
-    return found
+        counts[row, column] += 1
+    return counts

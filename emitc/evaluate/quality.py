@@ -73,14 +73,14 @@ def _finite(ratio: float) -> float | None:
     return round(ratio, 2) if math.isfinite(ratio) else None
 
 
-def sqnr_db(signal: Array, found: Array) -> float:
+def sqnr_db(signal: Array, quantized: Array) -> float:
     """10 log10 of the energy of the signal over the energy of the difference.
 
     >>> sqnr_db(np.array([3.0, 4.0]), np.array([3.0, 4.5]))
     20.0
     """
     x = signal.astype(np.float64)
-    noise, energy = float(((found.astype(np.float64) - x) ** 2).sum()), float((x * x).sum())
+    noise, energy = float(((quantized.astype(np.float64) - x) ** 2).sum()), float((x * x).sum())
     if noise == 0:
         return math.inf
     return 10 * math.log10(energy / noise) if energy else -math.inf
@@ -145,27 +145,29 @@ def tensor_ratios(model: bytes, quantized: bytes, samples: Sequence[Mapping[str,
 
 def _warnings(samples: Sequence[Mapping[str, Array]], outputs: Sequence[OutputQuality]) -> tuple[str, ...]:
     """What makes the calibration doubtful, each with its cause."""
-    found = []
+    warnings = []
     if len(samples) < FEW_SAMPLES:
-        found.append(
+        warnings.append(
             f"{len(samples)} calibration samples are few: ranges are known from {FEW_SAMPLES} real ones or more"
         )
     constant = sum(all(value.size < 2 or value.min() == value.max() for value in each.values()) for each in samples)
     if constant:
-        found.append(f"{constant} of {len(samples)} calibration samples have one value throughout, and show no range")
+        warnings.append(
+            f"{constant} of {len(samples)} calibration samples have one value throughout, and show no range"
+        )
     different = len({b"".join(value.tobytes() for value in each.values()) for each in samples})
     if different < len(samples):
-        found.append(f"only {different} of {len(samples)} calibration samples are different")
+        warnings.append(f"only {different} of {len(samples)} calibration samples are different")
     for each in outputs:
         if each.sqnr_db < _POOR_DB:
-            found.append(
+            warnings.append(
                 f"{each.name} has a signal of {each.sqnr_db:.1f} dB over the quantization noise, which is poor"
             )
         if each.agreement is not None and each.agreement < _AGREEMENT:
-            found.append(
+            warnings.append(
                 f"{each.name} has its largest value at the same place in {each.agreement:.0%} of the samples only"
             )
-    return tuple(found)
+    return tuple(warnings)
 
 
 def steps_used(values: Array, step: float = 1.0) -> int:
@@ -180,7 +182,7 @@ def steps_used(values: Array, step: float = 1.0) -> int:
 
 def range_warnings(graph: Graph, samples: Sequence[tuple[Array, ...]], outside: float = 0.0) -> tuple[str, ...]:
     """What samples of a test say of the ranges that the calibration has set. outside: the share that no code stands for."""
-    found = []
+    warnings = []
     for i, name in enumerate(graph.inputs):
         values, step = np.stack([sample[i] for sample in samples]), 1.0
         if values.dtype.kind == "f":
@@ -191,10 +193,10 @@ def range_warnings(graph: Graph, samples: Sequence[tuple[Array, ...]], outside: 
         steps = steps_used(values, step)
         if steps < _FEW_STEPS:
             why = "the calibration had far larger values than the test has"
-            found.append(f"the test uses {steps} of {_STEPS + 1} steps of input {name!r}: {why}")
+            warnings.append(f"the test uses {steps} of {_STEPS + 1} steps of input {name!r}: {why}")
     if outside > _OUTSIDE:
-        found.append(f"{outside:.0%} of the test's input values are outside of the calibrated range")
-    return tuple(found)
+        warnings.append(f"{outside:.0%} of the test's input values are outside of the calibrated range")
+    return tuple(warnings)
 
 
 def tested(model: Path, quantized: bytes, data: Path, preparation: Preparation) -> tuple[Evaluation, tuple[str, ...]]:
@@ -206,7 +208,7 @@ def tested(model: Path, quantized: bytes, data: Path, preparation: Preparation) 
         path = Path(folder) / "quantized.onnx"
         path.write_bytes(quantized)
         compiled = compile_model(path)
-    found = read_dataset(data, tuple(map(info_of, compiled.program.inputs)), preparation)
+    data_set = read_dataset(data, tuple(map(info_of, compiled.program.inputs)), preparation)
     options = EvaluationOptions(preparation=preparation, float_model=model, engine=True)
     evaluation = evaluate(compiled, data, options)
-    return evaluation, range_warnings(compiled.graph, found.samples, found.outside)
+    return evaluation, range_warnings(compiled.graph, data_set.samples, data_set.outside)

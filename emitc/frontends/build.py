@@ -260,8 +260,8 @@ class _Builder:
         """The node with open dimensions of its inputs filled in, and with those that are known by now as constants."""
 
         def known(tensor: SourceTensor) -> SourceTensor:
-            found = self.tensors[tensor.index]
-            return replace(tensor, shape=found.shape, data=found.data)
+            typed = self.tensors[tensor.index]
+            return replace(tensor, shape=typed.shape, data=typed.data)
 
         return replace(source, inputs=tuple(None if t is None else known(t) for t in source.inputs))
 

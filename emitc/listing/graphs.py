@@ -52,7 +52,7 @@ def members(value: object, names: str) -> dict[str, Any]:
 
 
 def _stated(value: object, names: str) -> dict[str, Any]:
-    return {key: found for key, found in members(value, names).items() if found}
+    return {key: stated for key, stated in members(value, names).items() if stated}
 
 
 def _quantization(q: Quantization | None) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequen
     calls = []
     for position, step in enumerate(steps):
         target = made[segment.in_place_of[position]]
-        readers = tuple((made[i], use) for i, found in enumerate(every) for use in found if use.tensor is target)
+        readers = tuple((made[i], use) for i, uses in enumerate(every) for use in uses if use.tensor is target)
         calls.append(
             RowCall(
                 step=step,

@@ -77,13 +77,13 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
     def scheduled(
         limits: Mapping[int, int], budget: int | None = options.arena_budget, accept_first_fit: bool = False
     ) -> Arenas:
-        found = whole.within(limits)
+        partition = whole.within(limits)
         # Most limits of scratch lead to the kernels of limits before.
         for *request, arenas in known:
-            if request == [budget, accept_first_fit] and arenas.partition.lowers_as(found):
-                return replace(arenas, partition=found)
+            if request == [budget, accept_first_fit] and arenas.partition.lowers_as(partition):
+                return replace(arenas, partition=partition)
         arena_options = ArenaOptions(budget, without, regions, accept_first_fit)
-        known.append((budget, accept_first_fit, arenas_of(found, lower_nodes(found), arena_options)))
+        known.append((budget, accept_first_fit, arenas_of(partition, lower_nodes(partition), arena_options)))
         return known[-1][2]
 
     by_rows = None if regions or "streaming" in without else scheduled

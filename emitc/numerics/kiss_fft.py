@@ -91,13 +91,13 @@ class Numbers:
 
     def turns_by_step(self, points: int, direction: int = -1) -> tuple[float, ...]:
         """Turns of the steps after the first, all of radix 4: for each by once, twice and three times its angles."""
-        turns, found = self.twiddles(points, direction), list[float]()
+        turns, ordered = self.twiddles(points, direction), list[float]()
         m = radices_of(points)[0]
         while m < points:
             angles = [times * k * (points // (4 * m)) for times in (1, 2, 3) for k in range(m)]
-            found += [part for angle in angles for part in turns[2 * angle : 2 * angle + 2]]
+            ordered += [part for angle in angles for part in turns[2 * angle : 2 * angle + 2]]
             m *= 4
-        return tuple(found)
+        return tuple(ordered)
 
     def kept(self, values: Values) -> Values:
         """What is left of sums: in fixed point what wraps at the type's bits."""

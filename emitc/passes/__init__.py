@@ -116,16 +116,16 @@ def _numbered(graph: Graph) -> Graph:
     taken = {node.index for node in graph.nodes}
     last = max(_numbers(graph), default=0)
 
-    def inside(found: Graph) -> Graph:
+    def inside(numbered: Graph) -> Graph:
         nonlocal last
         nodes = []
-        for node in found.nodes:
+        for node in numbered.nodes:
             if node.index in taken:
                 last += 1
                 node = replace(node, index=last)
             taken.add(node.index)
             nodes.append(with_graphs(node))
-        return replace(found, nodes=tuple(nodes))
+        return replace(numbered, nodes=tuple(nodes))
 
     def with_graphs(node: Node) -> Node:
         if not isinstance(node.op, ControlFlow):

@@ -51,9 +51,9 @@ def drop_constant_channels(graph: Graph) -> Graph:
     ranges: dict[str, Range] = {}
     for bound in graph.bound():
         if len(bound.outputs) == 1 and bound.output.dtype is DType.INT8 and bound.output.shape:
-            found = _range_of(graph, bound, ranges)
-            if found is not None:
-                ranges[graph.root(bound.output.name).name] = found
+            value_range = _range_of(graph, bound, ranges)
+            if value_range is not None:
+                ranges[graph.root(bound.output.name).name] = value_range
     kept: dict[str, Int64] = {}
     for group in _groups(graph):
         keep = _kept(graph, group, ranges)

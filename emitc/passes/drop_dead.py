@@ -18,10 +18,10 @@ def drop_dead(graph: Graph) -> Graph:
             for name in node.inputs:
                 if name:
                     needed.update((name, graph.root(name).name))
-        found = {tensor.name for tensor in graph.states if tensor.name in needed}
-        if found == states:  # otherwise a node further back may write what one further ahead reads in the next run
+        live = {tensor.name for tensor in graph.states if tensor.name in needed}
+        if live == states:  # otherwise a node further back may write what one further ahead reads in the next run
             break
-        states = found
+        states = live
     kept = needed | set(graph.inputs) | {name for node in nodes for name in node.outputs}
     tensors = tuple(tensor for tensor in graph.tensors if tensor.name in kept)
     if len(nodes) == len(graph.nodes) and len(tensors) == len(graph.tensors):

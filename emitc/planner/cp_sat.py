@@ -86,11 +86,11 @@ def certify(problem: Problem, height_bytes: int, seconds: float = DEFAULT_SECOND
 
 def _relaxed(problem: Problem) -> frozenset[int]:
     """Buffers with a neighbour from which they need not be disjoint."""
-    found = set()
+    indices = set()
     for i, neighbours in enumerate(problem.neighbours):
         for other, below, above in neighbours:
             if above < problem.sizes[other] or below < problem.sizes[i]:
-                found |= {i, other}
+                indices |= {i, other}
     for pair in problem.overlaps:  # such a pair may leave no trace among the neighbours
-        found |= {pair.left, pair.right}
-    return frozenset(found)
+        indices |= {pair.left, pair.right}
+    return frozenset(indices)

@@ -120,7 +120,7 @@ class OrderProblem:
             frozenset(number[name] for name in self.outputs),
             touched,
             [sum(grid(request.size_bytes) for request in step.scratch) for step in self.steps],
-            [tuple(pair for pair in found if pair.saving > 0 and pair.left != pair.right) for found in pairs],
+            [tuple(pair for pair in candidates if pair.saving > 0 and pair.left != pair.right) for candidates in pairs],
         )
 
 
@@ -252,7 +252,7 @@ class _Search:
         reached = {0: self._start.peak}
         # Of equal peaks the larger set goes first, then the one found first: an easy net is walked straight through.
         queue = [(self._start.peak, 0, 0, self._start)]
-        found = 0
+        visited = 0
         while queue:
             state = heapq.heappop(queue)[-1]
             if state.done == self._everything:
@@ -262,11 +262,11 @@ class _Search:
             for following in self._next(state):
                 if reached.get(following.done, self._limit) <= following.peak:
                     continue
-                found += 1
-                if found > max_states or self._work < 0:
+                visited += 1
+                if visited > max_states or self._work < 0:
                     return None, False
                 reached[following.done] = following.peak
-                heapq.heappush(queue, (following.peak, -following.done.bit_count(), found, following))
+                heapq.heappush(queue, (following.peak, -following.done.bit_count(), visited, following))
         return None, True
 
     def beam(self, width: int) -> tuple[int, ...] | None:

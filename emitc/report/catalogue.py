@@ -42,23 +42,23 @@ def types_of(operator: dict[str, Any], variants: Sequence[str]) -> str:
     return ("any" if len(dtypes) >= _ALL_TYPES else " ".join(dtypes)) or "-"
 
 
-def inspect_text(found: dict[str, Any]) -> str:
+def inspect_text(model: dict[str, Any]) -> str:
     """A model's interface and operators."""
-    lines = [f"{shown(found['model'])}: {found['format']}, {shown(found['producer']) or 'producer not named'}"]
+    lines = [f"{shown(model['model'])}: {model['format']}, {shown(model['producer']) or 'producer not named'}"]
     for kind in ("inputs", "outputs"):
-        for tensor in found[kind]:
+        for tensor in model[kind]:
             shape = ",".join(map(str, tensor["shape"]))
             quantized = tensor["scale"] is not None
             scale = f" scale {tensor['scale']} zero point {tensor['zero_point']}" if quantized else ""
             lines.append(f"  {kind[:-1]:<7} {shown(tensor['name'])} {tensor['dtype']}[{shape}]{scale}")
-    operators = [row for o in found["operators"] for row in (o, *o["inside"])]
+    operators = [row for o in model["operators"] for row in (o, *o["inside"])]
     reasons = ["operators inside, as follows" if o.get("inside") else o["reason"] for o in operators]
     code = ["yes" if o["supported"] else "NO" for o in operators]
     rows = [
         (o["index"], o["op"], first_name(o["name"]), *more) for o, *more in zip(operators, code, reasons, strict=True)
     ]
     lines += ["", table(("op>", "type", "name", "code", "reason"), rows), ""]
-    blockers = Counter(zip(found["blockers"], found["blocker_hints"], strict=True))
+    blockers = Counter(zip(model["blockers"], model["blocker_hints"], strict=True))
     for (text, hint), count in blockers.items():
         times = f" ({count} times)" if count > 1 else ""
         lines += [f"  blocker: {shown(text, 400)}{times}", f"    try:   {shown(hint, 400)}"]
@@ -69,6 +69,6 @@ def inspect_text(found: dict[str, Any]) -> str:
     for hint, ops in hints.items():
         named = listed(ops, more=" and {} more")
         lines += [f"  {'op' if len(ops) == 1 else 'ops'} {shown(named, 400)}", f"    try:   {shown(hint, 400)}"]
-    verdict = "compiles" if found["compiles"] else "does not compile"
-    lines.append(f"{found['supported']} of {len(found['operators'])} operators have code: {verdict}")
+    verdict = "compiles" if model["compiles"] else "does not compile"
+    lines.append(f"{model['supported']} of {len(model['operators'])} operators have code: {verdict}")
     return "\n".join(lines)

@@ -6,21 +6,21 @@ from emitc.errors import shown
 from emitc.report.tables import listed, number, ratio, table
 
 
-def partition_text(found: dict[str, Any]) -> str:
+def partition_text(partition: dict[str, Any]) -> str:
     """Who runs what, and why no other."""
     lines = [
         f"{b['backend']:<12} {number(b['nodes'])} operators, {number(b['macs'])} multiply-accumulates,"
         f" {number(b['estimated_cycles'])} cycles estimated"
-        for b in found["backends"]
+        for b in partition["backends"]
     ]
     lines += [
         f"  region at op {p['index']} on {p['backend']}: {len(p['nodes'])} operators, {number(p['edge_bytes'])} bytes cross,"
         f" {p['waits']} waits, {p['cache_operations']} cache operations"
-        for p in found["partitions"]
+        for p in partition["partitions"]
     ]
-    if found["fallback_share"]:
-        lines.append(f"{100 * found['fallback_share']:.1f} % of the multiply-accumulates fell back")
-    told = any(n["reason"] != "asked for" for n in found["nodes"])
+    if partition["fallback_share"]:
+        lines.append(f"{100 * partition['fallback_share']:.1f} % of the multiply-accumulates fell back")
+    told = any(n["reason"] != "asked for" for n in partition["nodes"])
     rows = [
         (
             str(n["index"]),
@@ -31,12 +31,12 @@ def partition_text(found: dict[str, Any]) -> str:
             ratio(n["estimated_cycles"], n["macs"]),
             *([shown(n["reason"], 60)] if told else []),
         )
-        for n in found["nodes"]
+        for n in partition["nodes"]
     ]
     columns = ("op", "type", "backend", "kernel", "cycles>", "per MAC>", *(["why"] if told else []))
     lines += ["", table(columns, rows)]
     refused: dict[tuple[str, str], list[int]] = {}
-    for node in found["nodes"]:
+    for node in partition["nodes"]:
         for refusal in node["refused"]:
             refused.setdefault((refusal["backend"], refusal["reason"]), []).append(node["index"])
     if refused:

@@ -82,7 +82,7 @@ def _estimate_rows(result: RunResult) -> list[tuple[str, object]]:
             rows += [
                 ("cycles, estimated", round(each.cycles)),
                 ("  error band", band),
-                ("  constant bytes read", each.found.constant_bytes),
+                ("  constant bytes read", each.zero_wait.constant_bytes),
             ]
         else:
             rows += [
@@ -91,7 +91,7 @@ def _estimate_rows(result: RunResult) -> list[tuple[str, object]]:
                 ("  memory", each.memory),
             ]
         rows += [
-            ("  cycles per instruction", f"{each.cycles / max(1, each.found.instructions):.2f}"),
+            ("  cycles per instruction", f"{each.cycles / max(1, each.zero_wait.instructions):.2f}"),
             (f"  ms at {each.clock_hz / 1e6:g} MHz", f"{each.milliseconds:.2f}"),
         ]
         if each.energy_nj_per_cycle:

@@ -71,5 +71,7 @@ def arenas_of(partition: Partition, nodes: tuple[LoweredNode, ...], options: Are
         first_fit = options.accept_first_fit
         schedule = best_schedule(graph, nodes, alignment, budget, without, costs, accept_first_fit=first_fit)
         return Arenas(partition, alignment, schedule, schedule.plan)
-    found = assign_regions(graph, nodes, alignment, budget, without, options.regions, constant_bytes(nodes))
-    return Arenas(partition, alignment, found.schedule, found.whole(), found, found.region_of(), found.starts())
+    assigned = assign_regions(graph, nodes, alignment, budget, without, options.regions, constant_bytes(nodes))
+    return Arenas(
+        partition, alignment, assigned.schedule, assigned.whole(), assigned, assigned.region_of(), assigned.starts()
+    )

@@ -210,11 +210,11 @@ def _in_segment(
     if target in live and live[target].first == position and target not in hosting:
         names[TARGET] = target
     source_bytes = graph.tensor(segment.source).size_bytes if segment.source else 0
-    found = near(stage, source_bytes)
-    for (i, one), (j, other) in combinations(enumerate(found.names), 2):
+    near_rows = near(stage, source_bytes)
+    for (i, one), (j, other) in combinations(enumerate(near_rows.names), 2):
         if (one, other) != (SOURCE, TARGET) and {one, other} & {SOURCE, TARGET} <= set(names):
-            left, right = int(found.sizes[i]), int(found.sizes[j])
-            above, below = min(int(found.above[i, j]), right), min(int(found.above[j, i]), left)
+            left, right = int(near_rows.sizes[i]), int(near_rows.sizes[j])
+            above, below = min(int(near_rows.above[i, j]), right), min(int(near_rows.above[j, i]), left)
             if above < right or below < left:
                 yield Distance(names.get(one, one), names.get(other, other), above=above, below=below)
 

@@ -137,11 +137,11 @@ class RegionSchedule:
 
     def starts(self) -> dict[str, int]:
         """Where each region's arena starts when the arenas lie one after another."""
-        found, start = {}, 0
+        starts, start = {}, 0
         for part in self.assignment.regions:
-            found[part.region.name] = start
+            starts[part.region.name] = start
             start += part.plan.arena_bytes
-        return found
+        return starts
 
 
 def _reads(node: LoweredNode, position: int, size_bytes: int) -> int:
@@ -244,9 +244,9 @@ def assign_regions(
             continue
         pins = _pins(graph, choice, wanted)
         traffic = traffic_of(graph, choice)
-        found = assign(RegionProblem(choice.buffers, choice.pairs, traffic, regions, pins, alignment), _plan)
-        if found is not None and (best is None or found.cost < best.assignment.cost):
-            best = RegionSchedule(choice, found, traffic)
+        assignment = assign(RegionProblem(choice.buffers, choice.pairs, traffic, regions, pins, alignment), _plan)
+        if assignment is not None and (best is None or assignment.cost < best.assignment.cost):
+            best = RegionSchedule(choice, assignment, traffic)
     if best is None:
         raise _too_small(wanted, choices[-1], budget, constant_bytes)
     return _with_copies(graph, best, regions, wanted, alignment) if wanted.staged else best
@@ -279,7 +279,7 @@ def _with_copies(
         if sum(round_up(size, alignment) for size in with_it) <= left(c):
             beside.append(c)
     loads = sum(c.loads_bytes for c in able)
-    found, least = best, best.assignment.cost + home * loads
+    cheapest, least = best, best.assignment.cost + home * loads
     for chosen in (able, *(beside[: len(beside) >> n] for n in range(len(beside).bit_length()))):
         schedule = with_copies(best.schedule, chosen)
         traffic = traffic_of(graph, schedule)
@@ -289,10 +289,10 @@ def _with_copies(
             continue
         cost = made.cost + home * (loads + sum(c.size_bytes - c.loads_bytes for c in chosen))
         if cost < least:
-            found, least = RegionSchedule(schedule, made, traffic), cost
+            cheapest, least = RegionSchedule(schedule, made, traffic), cost
         if chosen is not able:
             break
-    return found
+    return cheapest
 
 
 def _plan(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: int) -> Plan:
@@ -301,10 +301,10 @@ def _plan(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: i
 
 def _without_constants(wanted: Regions, constant_bytes: int) -> tuple[Region, ...]:
     """The regions without the bytes that constants take: the rest is free for arenas."""
-    found = []
+    remaining = []
     for region in wanted.regions:
         if region.name != wanted.weights or not region.size_bytes:
-            found.append(region)
+            remaining.append(region)
             continue
         left = region.size_bytes - constant_bytes
         if left < 0:
@@ -314,8 +314,8 @@ def _without_constants(wanted: Regions, constant_bytes: int) -> tuple[Region, ..
                 f"they have {constant_bytes} bytes, the region has {region.size_bytes}",
                 "leave them where the linker puts them, or choose a larger region",
             )
-        found.append(replace(region, size_bytes=left))
-    return tuple(found)
+        remaining.append(replace(region, size_bytes=left))
+    return tuple(remaining)
 
 
 def _too_small(wanted: Regions, choice: MemorySchedule, budget: int | None, constant_bytes: int) -> CannotCompile:

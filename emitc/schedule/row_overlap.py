@@ -102,18 +102,18 @@ def near(stage: Stage, source_bytes: int) -> Near:
     )
 
 
-def saved(found: Near, alignment: int, *, source: bool) -> int:
+def saved(near: Near, alignment: int, *, source: bool) -> int:
     """About how many bytes the buffers share when they lie in pairs.
 
     The target is in two pairs, every other buffer in one at most. source: whether the source may be in a pair.
     """
-    sizes = -(-found.sizes // alignment) * alignment
-    above = -(-found.above // alignment) * alignment
+    sizes = -(-near.sizes // alignment) * alignment
+    above = -(-near.above // alignment) * alignment
     shared = np.minimum(np.minimum(sizes[:, np.newaxis], sizes[np.newaxis]), sizes[np.newaxis] - above)
     np.fill_diagonal(shared, 0)
-    if not source and found.names[0] == SOURCE:
+    if not source and near.names[0] == SOURCE:
         shared[0] = shared[:, 0] = 0
-    left = [2 if name == TARGET else 1 for name in found.names]
+    left = [2 if name == TARGET else 1 for name in near.names]
     total = 0
     while (most := int(shared.max(initial=0))) > 0:
         pair = [int(number) for number in np.unravel_index(int(shared.argmax()), shared.shape)]

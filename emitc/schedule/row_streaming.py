@@ -110,7 +110,7 @@ def _laid_out(
 
 
 def _on_demand(
-    layers: tuple[RowLayer, ...], in_place_of: Sequence[int], in_row_bytes: int, found: Simulated
+    layers: tuple[RowLayer, ...], in_place_of: Sequence[int], in_row_bytes: int, ahead: Simulated
 ) -> tuple[frozenset[int], Simulated]:
     """The layers that wait until their rows are asked for, where that makes the line buffers smaller, and the run with them.
 
@@ -125,8 +125,8 @@ def _on_demand(
     chain = all(read.source in (OUTSIDE, i - 1) for i, layer in enumerate(layers) for read in layer.reads)
     on_demand = [i for i in range(1, len(layers) - 1) if in_place_of[i] == i]
     best = None if chain else simulated(layers, in_place_of, in_row_bytes, on_demand)
-    if best is None or line_bytes(best) >= line_bytes(found):
-        return frozenset(), found
+    if best is None or line_bytes(best) >= line_bytes(ahead):
+        return frozenset(), ahead
     for i in tuple(on_demand):
         fewer = [other for other in on_demand if other != i]
         tried = simulated(layers, in_place_of, in_row_bytes, fewer)
@@ -295,10 +295,10 @@ class _Segments:
         rows = run.shapes[run.source][1] if run.source else 0
         row_bytes = self._graph.tensor(run.source).size_bytes // rows if run.source else 0
         layers = tuple(run.layers)
-        found = _laid_out(layers, _in_place(nodes, layers), row_bytes)
-        if found is None:
+        laid_out = _laid_out(layers, _in_place(nodes, layers), row_bytes)
+        if laid_out is None:
             return None
-        in_place_of, on_demand, result = found
+        in_place_of, on_demand, result = laid_out
         return Segment(
             first,
             end,

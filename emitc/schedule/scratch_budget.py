@@ -51,8 +51,8 @@ def fit_scratch(
     nodes: indices of all nodes. budget, optimize: the values of `--ram-budget` and `--optimize`. by_rows: None where no
     layers are to run row by row by default.
     """
-    found = _fit(scheduled, nodes, budget, optimize, by_rows)
-    return found if optimize == "size" else _with_spare(scheduled, found, budget, by_rows)
+    arenas = _fit(scheduled, nodes, budget, optimize, by_rows)
+    return arenas if optimize == "size" else _with_spare(scheduled, arenas, budget, by_rows)
 
 
 def _fit(
@@ -107,10 +107,10 @@ def _with_spare(scheduled: Scheduled, best: Arenas, budget: int | str | None, by
         free = limit - len(used) * best.plan.alignment + max(map(_scratch, stage.nodes), default=0)
         limits |= {node.bound.node.index: free for node in stage.nodes}
     for _ in range(_ROUNDS):
-        found = tried(limits)
-        if found.plan.arena_bytes <= limit:
-            return min(best, found, key=Arenas.cycles)
-        if not (further := _less(found, limit)):
+        arenas = tried(limits)
+        if arenas.plan.arena_bytes <= limit:
+            return min(best, arenas, key=Arenas.cycles)
+        if not (further := _less(arenas, limit)):
             break
         limits |= further
     return best
@@ -178,8 +178,8 @@ def _fitted(
     """
 
     def less(arenas: Arenas) -> dict[int, int]:
-        found = _less(arenas, limit)
-        return _of_a_type(arenas, found) if one_kernel_per_type else found
+        smaller = _less(arenas, limit)
+        return _of_a_type(arenas, smaller) if one_kernel_per_type else smaller
 
     for limits in (less(fastest),) if one_kernel_per_type else (less(fastest), _free_bytes(without_scratch, limit)):
         tried = scheduled(limits) if limits else fastest

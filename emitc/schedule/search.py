@@ -189,9 +189,9 @@ class _ScheduleSearch:
 
         # Moves that are not needed are dropped, the largest first. A needed move stays needed after others are dropped.
         for move in sorted(moves, key=lambda m: (-self.moved_bytes([m]), m)):
-            found = without(move)
-            if found.plan.arena_bytes <= best.plan.arena_bytes:
-                moves, best = [m for m in moves if m != move], found
+            candidate = without(move)
+            if candidate.plan.arena_bytes <= best.plan.arena_bytes:
+                moves, best = [m for m in moves if m != move], candidate
         while self.moved_bytes(moves) > allowed:  # drops the least needed move until few enough bytes move
             tried = [(without(move), move) for move in moves]
             best, gone = min(tried, key=lambda t: (t[0].plan.arena_bytes, -self.moved_bytes([t[1]]), t[1]))
@@ -299,9 +299,9 @@ class _ScheduleSearch:
         for tried in (below, above):
             for stages in self.distinct((best_path(choices, count, n, number_of_segments) for n in tried), seen):
                 less = None if best is None else best.plan.arena_bytes - 1
-                found = self.planned(stages, effort=_LITTLE_EFFORT, useful_bytes=less)
-                if best is None or found.plan.arena_bytes < best.plan.arena_bytes:
-                    best = found
+                candidate = self.planned(stages, effort=_LITTLE_EFFORT, useful_bytes=less)
+                if best is None or candidate.plan.arena_bytes < best.plan.arena_bytes:
+                    best = candidate
                 if best.plan.arena_bytes <= budget:
                     return best
         assert best is not None, "the least limit leads through every graph"
@@ -319,8 +319,8 @@ class _ScheduleSearch:
         limits = (limit for limit in possible_limits(choices, len(self.nodes)) if limit <= target_bytes)
         paths = (best_path(choices, len(self.nodes), limit, overhead_of_segments) for limit in limits)
         rows = self.distinct((path for path in paths if path is not None and path[0][0] <= allowed), set())
-        found = (self.planned(stages, effort=_LITTLE_EFFORT, useful_bytes=target_bytes) for stages in rows)
-        return next((planned for planned in found if planned.plan.arena_bytes <= target_bytes), whole)
+        candidates = (self.planned(stages, effort=_LITTLE_EFFORT, useful_bytes=target_bytes) for stages in rows)
+        return next((planned for planned in candidates if planned.plan.arena_bytes <= target_bytes), whole)
 
 
 def best_schedule(

@@ -88,10 +88,10 @@ def _end_rows(read: RowRead, rows: int) -> tuple[int, ...]:
 
 def first_rows_read(layers: Sequence[RowLayer]) -> Mapping[int, list[tuple[int, tuple[int, ...]]]]:
     """As `readers_of`, with `RowRead.first` of every row and of the row after the last one in place of the read."""
-    found: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
+    first_rows: dict[int, list[tuple[int, tuple[int, ...]]]] = defaultdict(list)
     for source, readers in readers_of(layers).items():
-        found[source] = [(position, _first_rows(read, layers[position].rows)) for position, read in readers]
-    return found
+        first_rows[source] = [(position, _first_rows(read, layers[position].rows)) for position, read in readers]
+    return first_rows
 
 
 @lru_cache(maxsize=_CACHED)
@@ -118,7 +118,7 @@ def turns(layers: tuple[RowLayer, ...], on_demand: frozenset[int]) -> tuple[int,
                 return False
         return i not in asked or any(row < ends[made[j]] for j, ends in asked[i])
 
-    found: list[int] = []
+    order: list[int] = []
     position = len(layers) - 1
     while made[-1] < rows[-1]:
         for i in chain(later[position], range(position, -1, -1)):
@@ -127,9 +127,9 @@ def turns(layers: tuple[RowLayer, ...], on_demand: frozenset[int]) -> tuple[int,
         else:
             return None
         made[i] += 1
-        found.append(i)
+        order.append(i)
         position = i
-    return tuple(found)
+    return tuple(order)
 
 
 @dataclass(frozen=True, slots=True)

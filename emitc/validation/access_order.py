@@ -70,5 +70,5 @@ def _first_bytes(order: WindowOrder) -> tuple[Int64, NDArray[np.bool_]]:
             for image in range(order.batches):
                 first = image * order.in_h * order.in_w * order.in_pixel
                 low[image] = np.where(inside, np.minimum(low[image], first + place), low[image])
-    found = low.reshape(-1)
-    return found, found < end
+    starts = low.reshape(-1)
+    return starts, starts < end

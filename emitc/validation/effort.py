@@ -23,10 +23,10 @@ def effort(graph: Graph) -> int:
 
 def default_inputs(graph: Graph) -> tuple[tuple[str, ...], int] | None:
     """What a compilation takes unasked. None for a graph that takes too long for that, or has a loop that may not end."""
-    found = effort(graph)
-    if found > _SOME or may_not_end(graph):
+    products = effort(graph)
+    if products > _SOME or may_not_end(graph):
         return None
-    return (BOUNDARIES, 2) if found <= _ALL else FEW
+    return (BOUNDARIES, 2) if products <= _ALL else FEW
 
 
 def thorough_inputs(graph: Graph) -> tuple[tuple[str, ...], int]:

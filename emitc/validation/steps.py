@@ -30,19 +30,19 @@ class Chain:
 
     def run(self, inputs: Sample, source_format: str) -> list[Executed]:
         """One run of every graph of the chain, the next one of a sequence where there is state. Raises Faulty."""
-        found = [executed(self.built, inputs, self.states[0])]
+        runs = [executed(self.built, inputs, self.states[0])]
         for place in range(1, len(self.steps)):
             before, step = self.steps[place - 1], self.steps[place]
             if step.graph is before.graph or step.graph == before.graph:
                 self.states[place] = self.states[place - 1]
-                found.append(found[-1])
+                runs.append(runs[-1])
                 continue
             if place not in self.judges:
                 self.judges[place] = Judge(step.name, before.graph, source_format)
             comparing = _Interface if step.name == INTERFACE else Comparison
-            comparison = comparing(step.name, found[-1], step.graph, self.states[place], self.judges[place])
-            found.append(comparison.compare())
-        return found
+            comparison = comparing(step.name, runs[-1], step.graph, self.states[place], self.judges[place])
+            runs.append(comparison.compare())
+        return runs
 
 
 class _Interface(Comparison):
@@ -63,13 +63,13 @@ class _Interface(Comparison):
                 self.fault(self._behind(name), tensor, count, f"it has other values than {before.describe()}")
 
 
-def _stands_for(tensor: Tensor, found: Array, real: Array) -> Array:
+def _stands_for(tensor: Tensor, stored_values: Array, real: Array) -> Array:
     """Which quantized elements are the nearest ones to real values."""
     q, (least, most) = tensor.quantization, tensor.dtype.range
     assert q is not None
     shape = [-1 if i == q.axis else 1 for i in range(len(tensor.shape))] if not q.per_tensor else []
     scales, zeros = (np.array(v, np.float64).reshape(shape) for v in (q.scales, q.zero_points))
-    stored = found.astype(np.float64).reshape(tensor.shape)
+    stored = stored_values.astype(np.float64).reshape(tensor.shape)
     exact = real.astype(np.float64).reshape(tensor.shape) / scales + zeros
     near = np.abs(stored - np.clip(exact, least, most)) <= 0.5 + 1e-3
     return np.asarray(near | ~np.isfinite(exact))

@@ -24,11 +24,11 @@ REORDERING = ("cancel-transposes", "absorb-transposes", "fold-bias")
 _FLOATS = (DType.FLOAT32, DType.FLOAT64)
 
 
-def differing(found: Array, expected: Array, rule: Tolerance = EXACT) -> int:
+def differing(actual: Array, expected: Array, rule: Tolerance = EXACT) -> int:
     """Elements that break a rule. Both arrays have one dtype and shape."""
-    if found is expected or found.tobytes() == expected.tobytes():
+    if actual is expected or actual.tobytes() == expected.tobytes():
         return 0
-    return compared(found, expected, rule).differing
+    return compared(actual, expected, rule).differing
 
 
 class Leave(Enum):
@@ -79,18 +79,18 @@ class Judge:
             return Leave.NONE if self._step == QDQ else Leave.FLOAT
         return Leave.STEP
 
-    def differing(self, leave: Leave, tensor: Tensor, found: Array, expected: Array, old: dict[str, Array]) -> int:
+    def differing(self, leave: Leave, tensor: Tensor, actual: Array, expected: Array, old: dict[str, Array]) -> int:
         """Elements that deviate by more than the leave. old: the values before the step."""
         if leave is Leave.NONE:
-            return differing(found, expected)
+            return differing(actual, expected)
         if leave is Leave.FLOAT:
-            return differing(found, expected, self._rules[tensor.name])
-        if differing(found, expected) == 0:
+            return differing(actual, expected, self._rules[tensor.name])
+        if differing(actual, expected) == 0:
             return 0
         low, high = self._ends(tensor.name, old)
-        if low.shape != found.shape:  # of the channels some are left out
-            return differing(found, expected)
-        wide = found.astype(np.int64)
+        if low.shape != actual.shape:  # of the channels some are left out
+            return differing(actual, expected)
+        wide = actual.astype(np.int64)
         far = np.abs(wide - expected.astype(np.int64)) > 1
         return int((far | (wide < low.astype(np.int64)) | (wide > high.astype(np.int64))).sum())
 

@@ -263,14 +263,14 @@ class Comparison:
             tensor = self.graph.tensor(name)
             if tensor.is_state:
                 continue
-            found = self.run.value(name)
+            actual = self.run.value(name)
             expected = self.old.after[old] if self.old.graph.root(old).is_state else self.old.values[old]
             if (tensor.dtype, tensor.shape) != (self.old.graph.tensor(old).dtype, self.old.graph.tensor(old).shape):
                 self.fault(self._behind(name), tensor, -1, f"the output was {self.old.graph.tensor(old).describe()}")
             if tensor.quantization != self.old.graph.tensor(old).quantization:
                 self.fault(self._behind(name), tensor, -1, "this output has another scale or zero point than before")
             count = (
-                differing(found, expected.reshape(found.shape), EXACT) if name != old or name not in self.known else 0
+                differing(actual, expected.reshape(actual.shape), EXACT) if name != old or name not in self.known else 0
             )
             if count:
                 self.fault(self._behind(name), tensor, count, f"the output was {self.old.graph.tensor(old).describe()}")

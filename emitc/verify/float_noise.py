@@ -122,20 +122,20 @@ def _of_reduction(bound: BoundNode, operands: Sequence[Array | None]) -> Float64
     x = np.abs(operands[0].astype(np.float64))
     count = math.prod(bound.input(0).shape[axis] for axis in op.axes)
     if isinstance(op, Sum | ReduceL1):
-        found = x.sum(axis=op.axes)
+        reduced = x.sum(axis=op.axes)
     elif isinstance(op, Mean):
-        found = x.mean(axis=op.axes)
+        reduced = x.mean(axis=op.axes)
     elif isinstance(op, ReduceProd):
-        found = x.prod(axis=op.axes)
+        reduced = x.prod(axis=op.axes)
     elif isinstance(op, ReduceSumSquare | ReduceL2):
         squares = (x * x).sum(axis=op.axes)
-        found = np.sqrt(squares) if isinstance(op, ReduceL2) else squares  # the root halves a relative error
+        reduced = np.sqrt(squares) if isinstance(op, ReduceL2) else squares  # the root halves a relative error
     elif isinstance(op, ReduceLogSum):
         total = operands[0].astype(np.float64).sum(axis=op.axes)
-        found = x.sum(axis=op.axes) / np.abs(total) + np.abs(np.log(total))
+        reduced = x.sum(axis=op.axes) / np.abs(total) + np.abs(np.log(total))
     else:
         return None
-    return np.asarray(2 * gamma(count + _ROUNDINGS) * found)
+    return np.asarray(2 * gamma(count + _ROUNDINGS) * reduced)
 
 
 def _of_softmax(bound: BoundNode, operands: Sequence[Array | None]) -> Float64:
@@ -162,18 +162,18 @@ def _of_branch(bound: BoundNode, operands: Sequence[Array | None], own: bool) ->
         kernel_of(bound).reference(bound, operands)
     graph, inputs = ran[0]
     values = executed(graph, {n: v for n, v in zip(graph.inputs, inputs, strict=True) if v is not None})
-    found: list[Float64 | None] = []
+    margins: list[Float64 | None] = []
     for name, tensor in zip(graph.outputs, bound.outputs, strict=True):
         root = graph.root(name).name
         node = graph.producer(root)
         if node is None:
-            found.append(None)
+            margins.append(None)
             continue
         inner = graph.bind(node)
         limits = noise(inner, [None if t is None else values[t.name] for t in inner.inputs], own=own)
         limit = limits[[output.name for output in inner.outputs].index(root)]
-        found.append(None if limit is None else limit.reshape(tensor.shape))
-    return found
+        margins.append(None if limit is None else limit.reshape(tensor.shape))
+    return margins
 
 
 def _of_batches(bound: BoundNode, operands: Sequence[Array | None]) -> Float64:

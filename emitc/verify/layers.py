@@ -90,13 +90,13 @@ def _stages_of(program: Program) -> dict[int, range]:
     return stages
 
 
-def _completed(graph: Graph, tensor: Tensor, data: bytes, found: Mapping[str, Array]) -> Array:
+def _completed(graph: Graph, tensor: Tensor, data: bytes, values: Mapping[str, Array]) -> Array:
     """A layer's output; rows that it has not made, since nobody reads them, are the reference's."""
     if len(data) < tensor.size_bytes:
         node = graph.producer(tensor.name)
         assert node is not None, f"{tensor.name} is short and made by nobody"
         bound = graph.bind(node)
-        inputs = [None if t is None else known_value(graph, found, t.name) for t in bound.inputs]
+        inputs = [None if t is None else known_value(graph, values, t.name) for t in bound.inputs]
         data += kernel_of(bound).reference(bound, inputs)[0].tobytes()[len(data) :]
     return np.frombuffer(data, tensor.dtype.value).reshape(tensor.shape)
 
@@ -183,8 +183,8 @@ class LayerProof:
                 # A layer that runs row by row makes no row that nobody reads.
                 if len(data) != value.nbytes:
                     value = value[:, : len(data) // (value.nbytes // value.shape[1])]
-                found = np.frombuffer(data, value.dtype).reshape(value.shape)
-                result = compared(found, value, self.rules[output.tensor])
+                actual = np.frombuffer(data, value.dtype).reshape(value.shape)
+                result = compared(actual, value, self.rules[output.tensor])
                 checked += 1
                 if result.differing:
                     divergence = Divergence(step.op_type, index, output.tensor, result.differing, result.largest)

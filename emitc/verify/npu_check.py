@@ -200,9 +200,9 @@ def check_vela_file(
     try:
         network = VelaNetwork(read_vela(_read(vela_path)))
         cases = random_samples(_interface(network.file.model), samples, seed)
-        found = []
+        results = []
         for number, case in enumerate(cases):
-            found.append(network.run(case))
+            results.append(network.run(case))
             if progress is not None:
                 progress(number + 1, samples)
     except EmitcError as error:
@@ -216,7 +216,7 @@ def check_vela_file(
         except EmitcError as error:
             raise with_model(error, original_path.name) from error
         reference = golden.engine
-        for outputs, expected in zip(found, golden.outputs, strict=True):
+        for outputs, expected in zip(results, golden.outputs, strict=True):
             for a, b in zip(outputs, expected, strict=True):
                 tally.add(a, b.reshape(a.shape))
     operators = network.file.npu_operators
@@ -229,7 +229,7 @@ def check_vela_file(
         scratch_bytes=max(operator.scratch_bytes for operator in operators),
         fast_bytes=max(operator.fast_bytes or 0 for operator in operators),
         samples=samples,
-        distinct=len({tuple(output.tobytes() for output in outputs) for outputs in found}),
+        distinct=len({tuple(output.tobytes() for output in outputs) for outputs in results}),
         reference=reference,
         elements=tally.elements,
         differing=tally.differing,

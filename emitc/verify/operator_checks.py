@@ -134,8 +134,8 @@ class Group:
     def to_json(self) -> dict[str, Any]:
         """For --json."""
         counts = {name: getattr(self, name) for name in ("operators", "elements", "differing", "ties")}
-        found = {"op": self.op_type, "rule": self.kind, **counts, "largest": finite(self.largest)}
-        return found | {"holds": self.holds, "at_most": self.at_most}
+        entries = {"op": self.op_type, "rule": self.kind, **counts, "largest": finite(self.largest)}
+        return entries | {"holds": self.holds, "at_most": self.at_most}
 
 
 def has_operator_checks(graph: Graph) -> bool:
@@ -213,12 +213,12 @@ def _ties(bound: BoundNode, operands: Sequence[Array | None]) -> tuple[Array, Ar
     """
     if isinstance(bound.node.op, ConvTranspose):
         steps, noise = steps_and_noise(bound, operands)
-        found: tuple[Array, ...] | None = steps, noise + 2.0**-15, np.array(-1.0)
+        rounding: tuple[Array, ...] | None = steps, noise + 2.0**-15, np.array(-1.0)
     else:
-        found = steps_of_sums(bound, operands)
-    if found is None:
+        rounding = steps_of_sums(bound, operands)
+    if rounding is None:
         return None
-    steps, noise, last = found
+    steps, noise, last = rounding
     distance = np.abs(steps - np.floor(steps) - 0.5)
     return distance <= noise, distance <= last
 
@@ -339,10 +339,10 @@ class OperatorCheck:
             shown(self._graph, values, name, np.broadcast_to(flags, shape).astype(dtype), selecting=False)
             for flags in known
         ]
-        found = [
+        ratios = [
             int((flags[1] != blank[1])[differs].sum()) for flags in moved if flags is not None and blank is not None
         ]
-        return (found[0], found[1]) if found else (count, 0)
+        return (ratios[0], ratios[1]) if ratios else (count, 0)
 
     def _broken(
         self, bound: BoundNode, operands: Sequence[Array | None], values: Mapping[str, Array], position: int, name: str,
@@ -391,6 +391,6 @@ class OperatorCheck:
         """Further runs after which every rate is known as well as it can be with few of them; 0 where all are."""
         return max(map(self._missing, self._groups.values()), default=0)
 
-    def found(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[Group, ...]:
         """What was counted, by type of operator."""
         return tuple(sorted(self._groups.values(), key=lambda group: (group.op_type, group.kind)))

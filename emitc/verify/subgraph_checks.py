@@ -114,9 +114,9 @@ class InnerCheck:
         """As that of OperatorCheck."""
         return any(check.in_doubt for check in self._checks.values())
 
-    def found(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[Group, ...]:
         """What was counted, by type of operator."""
-        return tuple(group for check in self._checks.values() for group in check.found())
+        return tuple(group for check in self._checks.values() for group in check.groups())
 
 
 def merged(groups: Sequence[Group]) -> tuple[Group, ...]:
@@ -155,4 +155,4 @@ def judged(
         for values in run(drawn):
             check.add(values, sums=True)
         inner.add(drawn)
-    return merged((*check.found(), *inner.found())), check.unjudged
+    return merged((*check.groups(), *inner.groups())), check.unjudged

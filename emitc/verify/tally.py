@@ -18,10 +18,10 @@ class Tally:
     max_abs_diff: float = 0.0
     tolerated: int = 0
 
-    def add(self, found: Array, expected: Array, rule: Tolerance = EXACT) -> int:
+    def add(self, actual: Array, expected: Array, rule: Tolerance = EXACT) -> int:
         """Compares two arrays under a rule; returns how many elements break it."""
-        result = compared(found, expected, rule)
-        self.elements += found.size
+        result = compared(actual, expected, rule)
+        self.elements += actual.size
         self.differing += result.differing
         self.tolerated += result.tolerated
         self.max_abs_diff = max(self.max_abs_diff, result.largest)
@@ -42,7 +42,7 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def difference(found: Array, expected: Array) -> tuple[int, float]:
+def difference(actual: Array, expected: Array) -> tuple[int, float]:
     """Elements whose bits differ, and the largest absolute difference of their values."""
-    result = compared(found, expected)
+    result = compared(actual, expected)
     return result.differing, result.largest

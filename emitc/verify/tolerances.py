@@ -185,33 +185,33 @@ class Difference:
 
 
 def compared_bytes(
-    found: bytes, expected: bytes, c_type: str, rule: Tolerance = EXACT, *, any_nan: bool = False
+    actual: bytes, expected: bytes, c_type: str, rule: Tolerance = EXACT, *, any_nan: bool = False
 ) -> Difference:
     """Compares the bytes of two tensors. c_type: of their elements, as `DType.c_type` has it."""
     dtype = {"float": "float32", "double": "float64"}.get(c_type, c_type.removesuffix("_t"))
-    return compared(np.frombuffer(found, dtype), np.frombuffer(expected, dtype), rule, any_nan=any_nan)
+    return compared(np.frombuffer(actual, dtype), np.frombuffer(expected, dtype), rule, any_nan=any_nan)
 
 
-def compared(found: Array, expected: Array, rule: Tolerance = EXACT, *, any_nan: bool = False) -> Difference:
+def compared(actual: Array, expected: Array, rule: Tolerance = EXACT, *, any_nan: bool = False) -> Difference:
     """Compares two arrays of one dtype and shape; raises ValueError for others.
 
     any_nan: a NaN may have other bits under an exact rule too, for arrays of two processors: IEEE 754 leaves the sign of the
     NaN that an operation makes to them, and x86 and Arm differ in it.
     """
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        raise ValueError(f"{found.dtype}{found.shape} is compared with {expected.dtype}{expected.shape}")
-    width = found.dtype.itemsize
-    a = np.frombuffer(np.ascontiguousarray(found).tobytes(), f"u{width}")
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        raise ValueError(f"{actual.dtype}{actual.shape} is compared with {expected.dtype}{expected.shape}")
+    width = actual.dtype.itemsize
+    a = np.frombuffer(np.ascontiguousarray(actual).tobytes(), f"u{width}")
     b = np.frombuffer(np.ascontiguousarray(expected).tobytes(), f"u{width}")
     unequal = a != b
     zeros = 0
     if rule.zeros:
-        either = unequal & ((found == 0) & (expected == 0)).reshape(-1)
+        either = unequal & ((actual == 0) & (expected == 0)).reshape(-1)
         zeros, unequal = int(either.sum()), unequal & ~either
     count = int(unequal.sum())
     if count == 0:
         return Difference(0, zeros, 0.0)
-    x, y = (array.reshape(-1)[unequal].astype(np.float64) for array in (found, expected))
+    x, y = (array.reshape(-1)[unequal].astype(np.float64) for array in (actual, expected))
     # Equal infinities have equal bits, so that those left here and every NaN are infinitely far off.
     finite = np.isfinite(x) & np.isfinite(y)
     gap = np.full(count, np.inf)

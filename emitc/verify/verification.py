@@ -157,10 +157,10 @@ class Verification:
             self.errors += run_sanitized(package, workdir, interface, ran, self.results, support, self.resets)
 
     def _compare(self, done: int, outputs: Sequence[Array], expected: Sample) -> None:
-        for found, value, rule in zip(outputs, self.golden.outputs[done], self.rules, strict=True):
-            self.tally.add(found, value.reshape(found.shape), rule)
+        for output, value, rule in zip(outputs, self.golden.outputs[done], self.rules, strict=True):
+            self.tally.add(output, value.reshape(output.shape), rule)
         stated = zip(outputs, expected, self.rules, strict=False)
-        if sum(self.given_tally.add(found, value, rule) for found, value, rule in stated):
+        if sum(self.given_tally.add(output, value, rule) for output, value, rule in stated):
             self.given_cases.append(done)
 
     def _compare_layers(self, done: int, inputs: Sample, outputs: Sequence[Array], layers: LayerProof) -> None:
@@ -180,8 +180,8 @@ class Verification:
             self.errors += _handed_over(run, written, outputs)
         elif done < self.numpy_samples:
             values = run_reference(self.graph, inputs, self.state)
-            for name, found, rule in zip(self.graph.outputs, outputs, self.rules, strict=True):
-                self.numpy_tally.add(found, values[name], rule)
+            for name, output, rule in zip(self.graph.outputs, outputs, self.rules, strict=True):
+                self.numpy_tally.add(output, values[name], rule)
 
     def _operators(self) -> tuple[tuple[Group, ...], int]:
         """The operators by type where they decide one by one, and how many of them cannot be compared."""
@@ -221,7 +221,7 @@ class Verification:
             samples=len(self.results),
             **asdict(both),
             numpy_samples=min(len(self.results), self.numpy_samples),
-            numpy_differing=self.numpy_tally.differing + sum(group.broken for group in self.operators.found()),
+            numpy_differing=self.numpy_tally.differing + sum(group.broken for group in self.operators.groups()),
             layers_checked=self.checked,
             first_divergence=self.first,
             arena_planned=program.plan.arena_bytes,
@@ -243,15 +243,15 @@ class Verification:
 
 
 def _differ(some: Sequence[Array], others: Sequence[Array]) -> bool:
-    return any(difference(found, value)[0] for found, value in zip(some, others, strict=True))
+    return any(difference(actual, value)[0] for actual, value in zip(some, others, strict=True))
 
 
 def _handed_over(graph: Graph, written: Mapping[str, Array], outputs: Sequence[Array]) -> list[str]:
     """Outputs of a run that are not what a layer has written there: operators that are right say nothing of those."""
     wrong = []
-    for name, found in zip(graph.outputs, outputs, strict=True):
+    for name, output in zip(graph.outputs, outputs, strict=True):
         value = written.get(name, written.get(graph.root(name).name))
-        if value is not None and value.tobytes() != found.tobytes():
+        if value is not None and value.tobytes() != output.tobytes():
             wrong.append(f"the output {name!r} is not what its last layer has written")
     return wrong
 

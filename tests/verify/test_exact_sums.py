@@ -110,7 +110,7 @@ def test_ties_are_told_from_differences(build: Callable[..., None], tmp_path: Pa
     check = OperatorCheck(made.graph, rules(made.graph, "onnx"))
     for tensors in runs:
         check.add(tensors)
-    group = sums(check.found())
+    group = sums(check.groups())
     assert group.holds and group.broken == 0 and group.largest <= 1
     assert group.ties == group.differing
     if build in (conv, padded, depthwise, one_dimension):
@@ -132,7 +132,7 @@ def test_one_step_off_a_value_that_is_no_tie_is_wrong(build: Callable[..., None]
     for values, broken in ((tensors, 0), ({**tensors, shown: changed}, 1)):
         check = OperatorCheck(made.graph, rules(made.graph, "onnx"))
         check.add(values)
-        group = sums(check.found())
+        group = sums(check.groups())
         assert (group.broken, group.holds) == (broken, not broken)
 
 
@@ -141,5 +141,5 @@ def test_sums_after_a_maxpool_are_judged_by_their_rate_alone(tmp_path: Path) -> 
     check = OperatorCheck(made.graph, rules(made.graph, "onnx"))
     for tensors in golden_run(made, "auto", random_samples(made.graph, 40, 0), preserve=True).tensors:
         check.add(tensors)
-    group = sums(check.found())
+    group = sums(check.groups())
     assert group.differing > 0 and (group.broken, group.ties) == (0, 0)

@@ -62,7 +62,7 @@ def test_a_wrong_step_of_it_is_found(tmp_path: Path) -> None:
     def broken(values: np.ndarray) -> bool:
         check = OperatorCheck(made.graph, rules(made.graph, "onnx"))
         check.add(dict(run) | {name: values})
-        return not all(group.holds for group in check.found() if group.op_type == "DynamicQuantizeLinear")
+        return not all(group.holds for group in check.groups() if group.op_type == "DynamicQuantizeLinear")
 
     wrong = run[name].copy()
     wrong.reshape(-1)[7] ^= 1

@@ -141,7 +141,7 @@ def test_graphs_that_cannot_be_told_apart_are_judged_by_what_they_give(tmp_path:
     made = compiled(model([*POSITIVE, QUANTIZED, SCALE, choice], IMAGES, ENDS, [*SCALES, *weights(), ZERO]), tmp_path)
     check = InnerCheck(made, "auto")
     check.add(random_samples(made.graph, 3, 0))
-    assert (check.judged, check.found()) == (False, ())
+    assert (check.judged, check.groups()) == (False, ())
     proof = verify(made, samples=3)
     # A comparison of floats decides which branch is taken.
     assert (proof.rule, proof.unjudged, proof.differing) == ("exact", 0, 0)

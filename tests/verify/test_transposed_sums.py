@@ -54,7 +54,7 @@ def test_fine_steps_round_to_the_outputs_and_the_engine_is_within_the_noise(grou
     (run,) = golden_run(made, "auto", [sample], preserve=True).tensors
     check = OperatorCheck(made.graph, rules(made.graph, "onnx"))
     check.add(run)
-    (group,) = (g for g in check.found() if g.op_type == "ConvTranspose")
+    (group,) = (g for g in check.groups() if g.op_type == "ConvTranspose")
     assert (group.kind, group.elements, group.broken) == ("scatter", 16 * 20 * 20, 0)
     x = (sample[0].transpose(0, 2, 3, 1).astype(np.int16) - 128).astype(np.int8)
     operands = [x, *(t.array() if t is not None else None for t in bound.inputs[1:])]
@@ -83,7 +83,7 @@ def test_a_step_far_from_the_middle_is_not_explained(tmp_path: Path) -> None:
         check = OperatorCheck(made.graph, rules(made.graph, "onnx"))
         values = {name: value for name, value in run.items() if value.shape != (1, 16, 20, 20)}
         check.add(values | {bound.output.name: changed})
-        (group,) = (g for g in check.found() if g.op_type == "ConvTranspose")
+        (group,) = (g for g in check.groups() if g.op_type == "ConvTranspose")
         return group.differing, group.broken, group.holds
 
     assert found(rounded) == (0, 0, True)
@@ -117,4 +117,4 @@ def test_another_zero_point_of_the_weights_is_found(tmp_path: Path) -> None:
     (run,) = golden_run(made, "auto", random_samples(made.graph, 1, 0), preserve=True).tensors
     check = OperatorCheck(graph, rules(graph, "onnx"))
     check.add(run)
-    assert not next(g for g in check.found() if g.op_type == "ConvTranspose").holds
+    assert not next(g for g in check.groups() if g.op_type == "ConvTranspose").holds

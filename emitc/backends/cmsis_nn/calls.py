@@ -146,10 +146,10 @@ class Arguments:
 
     def named(self) -> dict[str, Expression]:
         """Every argument by the name of the parameter."""
-        found = dict(_OPERANDS)
-        for each in self.structures:
-            found |= dict.fromkeys(_TAKEN_BY.get(each.role, (each.role,)), reference(each))
-        return {**found, **self.others}
+        named = dict(_OPERANDS)
+        for structure in self.structures:
+            named |= dict.fromkeys(_TAKEN_BY.get(structure.role, (structure.role,)), reference(structure))
+        return {**named, **self.others}
 
 
 def number(value: int) -> Expression:

@@ -78,13 +78,15 @@ class EthosU(Driven):
 
     def offload(self, graph: Graph, keep: frozenset[int]) -> Offload:
         """Cuts regions, compiles them with vela, takes out the nodes that vela refuses, and compiles again."""
-        found = {b.node.index: "kept on the core" if b.node.index in keep else self._refusal(b) for b in graph.bound()}
-        reasons = {index: why for index, why in found.items() if why}
+        refusals = {
+            b.node.index: "kept on the core" if b.node.index in keep else self._refusal(b) for b in graph.bound()
+        }
+        reasons = {index: why for index, why in refusals.items() if why}
         compiled: dict[tuple[int, ...], tuple[Cut, vela.Compiled]] = {}
         for _ in range(_ROUNDS):
             eligible = frozenset(node.index for node in graph.nodes) - frozenset(reasons)
             wanted = convex_regions(graph, eligible)
-            compiled = {indices: found for indices, found in compiled.items() if indices in wanted}
+            compiled = {indices: cut for indices, cut in compiled.items() if indices in wanted}
             changed = False
             for indices in wanted:
                 if indices in compiled:

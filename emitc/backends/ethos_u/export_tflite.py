@@ -111,13 +111,13 @@ def _padding(window: Window, image: Shape, kernel: tuple[int, int]) -> str:
     """SAME or VALID where one of them means this padding, else "". image: the input's shape. kernel: height and width."""
     if not window.padding.any:
         return "VALID"
-    found: list[int] = []
+    same_padding: list[int] = []
     strides, dilations = (window.stride_h, window.stride_w), (window.dilation_h, window.dilation_w)
     for size, taps, stride, dilation in zip(image[1:3], kernel, strides, dilations, strict=True):
         total = max(0, (-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1 - size)
-        found += (total // 2, total - total // 2)
+        same_padding += (total // 2, total - total // 2)
     pad = window.padding
-    return "SAME" if found == [pad.top, pad.bottom, pad.left, pad.right] else ""
+    return "SAME" if same_padding == [pad.top, pad.bottom, pad.left, pad.right] else ""
 
 
 def _windowed(model: _Model, bound: BoundNode, window: Window) -> tuple[int, str]:

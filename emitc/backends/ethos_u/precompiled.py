@@ -171,12 +171,12 @@ def _pinned(graph: Graph, bound: BoundNode) -> tuple[bool, bool]:
     if any(root.is_constant for root in roots) or len({root.name for root in roots}) < len(roots):
         return False, False
     place = [node.index for node in graph.nodes].index(bound.node.index)
-    found = []
+    fits = []
     for tensors, others in ((inputs, graph.nodes[:place]), (outputs, graph.nodes[place + 1 :])):
         own = {tensor.name for tensor in tensors}
         copied = max((_bytes(graph, node, own) for node in others), default=0)
-        found.append(copied <= sum(tensor.size_bytes for tensor in tensors))
-    return found[0] and not any(_is_state(graph, tensor) for tensor in inputs), found[1]
+        fits.append(copied <= sum(tensor.size_bytes for tensor in tensors))
+    return fits[0] and not any(_is_state(graph, tensor) for tensor in inputs), fits[1]
 
 
 def _is_state(graph: Graph, tensor: Tensor) -> bool:

@@ -430,17 +430,17 @@ class Inside:
                 return
             going = bool(onnx.numpy_helper.to_array(goes_on).any())
             current = results[1 : 1 + len(current)]
-            for found, result in zip(slices, results[1 + len(current) :], strict=True):
-                found.append(result)
+            for stacked, result in zip(slices, results[1 + len(current) :], strict=True):
+                stacked.append(result)
             number += 1
         for inner_name, output in zip(current, node.output, strict=False):
             if output:
                 yield onnx.helper.make_node("Identity", [inner_name], [output])
-        for found, output in zip(slices, node.output[len(current) :], strict=True):
-            if output and not found:
+        for stacked, output in zip(slices, node.output[len(current) :], strict=True):
+            if output and not stacked:
                 blockers.append(CannotCompile("a Loop has an empty output", where, "it has no rounds", "leave it out"))
             elif output:
-                yield from self._stacked(found, output)
+                yield from self._stacked(stacked, output)
 
     def _stacked(self, parts: Sequence[str], output: str) -> Iterator[onnx.NodeProto]:
         """Slices as one tensor."""

@@ -33,11 +33,11 @@ def _loops(shapes: Sequence[Shape], output: Shape) -> list[list[int]]:
 
 def few_loops(shapes: Sequence[Shape], output: Shape) -> list[Shape]:
     """The shapes that operands have to be repeated to, for MAX_LOOPS loops; all of the output's rank, MAX_RANK at most."""
-    found = [(1,) * (len(output) - len(shape)) + shape for shape in shapes]
-    loops = _loops(found, output)
+    padded = [(1,) * (len(output) - len(shape)) + shape for shape in shapes]
+    loops = _loops(padded, output)
     if len(loops) <= MAX_LOOPS:
-        return found
-    candidates = [[_repeated(shape, (*one, *other), output) for shape in found] for one, other in pairwise(loops)]
+        return padded
+    candidates = [[_repeated(shape, (*one, *other), output) for shape in padded] for one, other in pairwise(loops)]
     return min(candidates, key=lambda choice: sum(map(math.prod, choice)))
 
 

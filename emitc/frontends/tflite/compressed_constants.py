@@ -123,18 +123,18 @@ def _from_huffman(encoded: Encoded, description: Encoded, tensor: SourceTensor) 
         width, start = first, at
         place = looked_up(at, width)
         at += width
-        found = entry(place)
-        while not found >> (rest + 4):
+        code = entry(place)
+        while not code >> (rest + 4):
             if at >= end:
                 raise _Damage("the bits end within a symbol")
-            width = ((found >> rest) & 15) + 1
-            place += (found & ((1 << rest) - 1)) + looked_up(at, width)
+            width = ((code >> rest) & 15) + 1
+            place += (code & ((1 << rest) - 1)) + looked_up(at, width)
             at += width
-            found = entry(place)
-        at -= max(width - ((found >> rest) & 15), 0)
+            code = entry(place)
+        at -= max(width - ((code >> rest) & 15), 0)
         if not start < at <= end:
             raise _Damage("a symbol has no bits" if at <= start else "the bits end within a symbol")
-        symbols.append(found & ((1 << rest) - 1))
+        symbols.append(code & ((1 << rest) - 1))
     mask = (1 << 8 * np.dtype(tensor.dtype).itemsize) - 1
     return np.array([symbol & mask for symbol in symbols], f"uint{8 * np.dtype(tensor.dtype).itemsize}")
 

@@ -87,13 +87,13 @@ class _Stream:
         return self.scratch_bytes if self.effects is None else self.effects.end
 
 
-def _rewritten(model: SourceModel, streams: Mapping[int, _Stream], found: SharedMemory, size: int) -> SourceModel:
+def _rewritten(model: SourceModel, streams: Mapping[int, _Stream], operands: SharedMemory, size: int) -> SourceModel:
     """The model with the operands that the streams really have. size: bytes of the scratch memory that are used."""
-    tensors, nodes = list(found.tensors), list(found.nodes)
-    places = tuple(part for pair in sorted(found.places.items()) for part in pair)
+    tensors, nodes = list(operands.tensors), list(operands.nodes)
+    places = tuple(part for pair in sorted(operands.places.items()) for part in pair)
     shared, before = len(streams) > 1, None
     for at, stream in streams.items():
-        use = found.uses[at]
+        use = operands.uses[at]
         memory = SourceTensor(len(tensors), f"scratch memory after op {at}", "uint8", (size,), None, None)
         tensors += [memory] * shared
         nodes[at] = replace(
@@ -104,8 +104,8 @@ def _rewritten(model: SourceModel, streams: Mapping[int, _Stream], found: Shared
                 "scratch_bytes": size if shared else stream.scratch_bytes,
                 "fast_bytes": stream.fast_bytes,
                 "touched_bytes": stream.touched_bytes,
-                "input_offsets": tuple(found.places[t.index] for t in use.inputs),
-                "output_offsets": tuple(found.places[t.index] for t in use.outputs),
+                "input_offsets": tuple(operands.places[t.index] for t in use.inputs),
+                "output_offsets": tuple(operands.places[t.index] for t in use.outputs),
                 "places": places,
                 "shared": shared,
                 "follows": before is not None,

@@ -86,7 +86,7 @@ def shared_memory(
 
     Raises EmitcError for a stream that reads bytes which nothing has written, or leaves bytes of an output unwritten.
     """
-    return _Reader(model, uses, places, size).found()
+    return _Reader(model, uses, places, size).shared_memory()
 
 
 class _Reader:
@@ -102,7 +102,7 @@ class _Reader:
         self.readers = self._readers()
         self.writes = {at: self._written(at) for at in uses}
 
-    def found(self) -> SharedMemory:
+    def shared_memory(self) -> SharedMemory:
         stated: dict[int, list[int]] = {}
         for at, use in self.uses.items():
             for index in dict.fromkeys(t.index for t in use.outputs):
@@ -112,8 +112,8 @@ class _Reader:
             why = f"each output would be compared with each operator, more than {_MOST_PAIRS} times"
             hint = "the file is damaged, or the model is not meant for a microcontroller"
             raise self.nodes[min(self.uses)].refusal(what, why, hint)
-        for index, found in stated.items():
-            self._complete(self.tensors[index], found)
+        for index, writers in stated.items():
+            self._complete(self.tensors[index], writers)
         owners = np.zeros(self.size, np.int32)
         for index in self.model.inputs:
             self._own(owners, index)

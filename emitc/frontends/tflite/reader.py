@@ -80,13 +80,13 @@ def _damage(what: str, where: Where, why: str, hint: str = DAMAGED) -> EmitcErro
     return EmitcError(what, where, why, hint)
 
 
-def _count(found: int, limit: int, what: str) -> int:
+def _count(count: int, limit: int, what: str) -> int:
     """A vector's length, refused above the limit: it is read from the file and says how long loops run."""
-    if not 0 <= found <= limit:
+    if not 0 <= count <= limit:
         why = f"the limit for a file of this size is {limit}"
         hint = "the file is damaged: copy or export the model again"
-        raise EmitcError(f"the file claims {found} {what}", Where(tensor=what), why, hint)
-    return found
+        raise EmitcError(f"the file claims {count} {what}", Where(tensor=what), why, hint)
+    return count
 
 
 def _integers(length: int, as_numpy: Callable[[], Any], limit: int, what: str) -> tuple[int, ...]:

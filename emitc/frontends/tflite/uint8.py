@@ -62,13 +62,13 @@ def _computes(node: SourceNode) -> bool:
 
 def _passes_on(node: SourceNode) -> bool:
     """Whether the operator is the same for int8: it moves values, or converts from or to float."""
-    found = _bytes(node)
-    if not found or not all(map(_legacy, found)):
+    tensors = _bytes(node)
+    if not tensors or not all(map(_legacy, tensors)):
         return False
     if node.op_type in _CONVERTS:
         return "float32" in {t.dtype for t in (*node.inputs, *node.outputs) if t is not None}
     # One that changes the scale is rescaled by its own rule.
-    return node.op_type in _MOVES and len({tensor.quantization for tensor in found}) == 1
+    return node.op_type in _MOVES and len({tensor.quantization for tensor in tensors}) == 1
 
 
 def _spread(nodes: Iterable[SourceNode]) -> tuple[set[int], set[int]]:

@@ -120,8 +120,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     """float32 throughout; TFLite's integers in fixed point."""
     value = operand(bound, inputs, 0)
     if bound.node.op.numerics is Numerics.TFLITE:
-        found = _fixed(bound, value.astype(np.int64), operand(bound, inputs, 1).astype(np.int64))
-        return (found.astype(bound.output.dtype.value),)
+        outputs = _fixed(bound, value.astype(np.int64), operand(bound, inputs, 1).astype(np.int64))
+        return (outputs.astype(bound.output.dtype.value),)
     if value.dtype == np.int8:
         return (_by_scales(bound, value, _real_slope(bound)).astype(np.int8),)
     x, slope = np.asarray(value, np.float32), np.asarray(operand(bound, inputs, 1), np.float32)

@@ -103,8 +103,8 @@ def _pairs(filters: Int64, together: int) -> Int64:
     """Filters [O, KH, 3, I] in groups, and their values in pairs: [groups, together, KH, 3, I / 2, 2]."""
     out, kernel_h, kernel_w, depth = filters.shape
     pairs = filters[filter_groups(out, together)].reshape(-1, together, kernel_h, kernel_w, depth)
-    found: Int64 = pairs[..., widening_order(depth)]
-    return found
+    words: Int64 = pairs[..., widening_order(depth)]
+    return words
 
 
 def _largest(filters: Int64) -> int:

@@ -232,7 +232,7 @@ def _parts(fours: Int64) -> list[tuple[int, int]]:
     fours: a filter [K / 4, 4], which is changed. Of each change the weight's place in the filter and what it lost, with a change
     of nothing wherever a place is more than _FARTHEST weights after the one before.
     """
-    found: list[tuple[int, int]] = []
+    clipped: list[tuple[int, int]] = []
     before = 0
     for group in np.flatnonzero(np.abs(fours).sum(axis=1) > _WITHIN).tolist():
         four = fours[group]
@@ -243,10 +243,10 @@ def _parts(fours: Int64) -> list[tuple[int, int]]:
             at = 4 * group + place
             while at - before > _FARTHEST:
                 before += _FARTHEST
-                found.append((before, 0))
-            found.append((at, part))
+                clipped.append((before, 0))
+            clipped.append((at, part))
             before = at
-    return sorted(found)
+    return sorted(clipped)
 
 
 def _even(filters: Int64) -> Int64:

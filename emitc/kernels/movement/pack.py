@@ -31,11 +31,11 @@ class Unpack(Stack):
     """Its input is the stacked tensor."""
 
 
-def _require_count(node: SourceNode, attribute: str, found: int, what: str) -> None:
+def _require_count(node: SourceNode, attribute: str, count: int, what: str) -> None:
     stated = node.integer(attribute)
-    if stated != found:
+    if stated != count:
         raise node.refusal(
-            f"{node.op_type} has {found} {what}",
+            f"{node.op_type} has {count} {what}",
             f"{attribute} is {stated}",
             "the file is damaged: export the model again",
         )

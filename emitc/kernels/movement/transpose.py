@@ -90,11 +90,11 @@ class _Matrices:
     columns: int
 
 
-def _matrices(found: StridedLoop, element_bytes: int) -> _Matrices | None:
+def _matrices(loop: StridedLoop, element_bytes: int) -> _Matrices | None:
     """What a walk transposes element by element; None where it does something else."""
-    if found.run_bytes != element_bytes or len(found.loops) not in (2, 3):
+    if loop.run_bytes != element_bytes or len(loop.loops) not in (2, 3):
         return None
-    down, along, *outer = found.loops
+    down, along, *outer = loop.loops
     rows, columns = down.count, along.count
     size = rows * columns * element_bytes
     if (down.y_step, along.x_step) != (element_bytes, element_bytes):
@@ -126,10 +126,10 @@ def cycles(factor: int, last: int) -> tuple[int, ...]:
     return tuple(starts)
 
 
-def _in_place(bound: BoundNode, found: StridedLoop) -> Layer | None:
+def _in_place(bound: BoundNode, loop: StridedLoop) -> Layer | None:
     """The layer that needs no second place; None where none exists, or its table of cycles would be long."""
     x = bound.input(0)
-    matrices = _matrices(found, x.dtype.bytes)
+    matrices = _matrices(loop, x.dtype.bytes)
     if matrices is None or x.is_constant or x.dtype.packed:
         return None
     factor, elements = min(matrices.rows, matrices.columns), matrices.rows * matrices.columns

@@ -79,8 +79,8 @@ def check(bound: BoundNode) -> None:
     onnx = op.numerics.float_scale
     others = (DType.UINT8, DType.INT32, DType.INT64)
     dtypes = (DType.INT8, DType.INT16) if not onnx else (*_EACH, DType.UINT8) if isinstance(op, MaxPool2D) else _EACH
-    found = (DType.FLOAT32,) if op.numerics is Numerics.PLAIN else dtypes
-    require_dtypes(bound, [(t, t) for t in found], [(t, t) for t in others] if onnx else [])
+    types = (DType.FLOAT32,) if op.numerics is Numerics.PLAIN else dtypes
+    require_dtypes(bound, [(t, t) for t in types], [(t, t) for t in others] if onnx else [])
     plain = onnx and isinstance(op, MaxPool2D) and x.quantization is None and bound.output.quantization is None
     if x.dtype is not DType.FLOAT32 and not plain:
         _check_quantization(bound)

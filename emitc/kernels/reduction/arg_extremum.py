@@ -66,13 +66,13 @@ def check(bound: BoundNode) -> None:
     """Refuses types that the format does not have or that have no code, and an empty dimension."""
     others = (DType.FLOAT32, DType.UINT8, DType.INT16, DType.INT32)
     if bound.op(ArgExtremum).numerics.float_scale:
-        require_dtypes(bound, [(found, DType.INT64) for found in (DType.INT8, *others)], [(DType.INT64, DType.INT64)])
+        require_dtypes(bound, [(dtype, DType.INT64) for dtype in (DType.INT8, *others)], [(DType.INT64, DType.INT64)])
     else:
         positions = (DType.INT32, DType.INT64)
         require_dtypes(
             bound,
-            [(found, out) for found in (DType.INT8, DType.FLOAT32) for out in positions],
-            [(found, out) for found in others for out in positions],
+            [(dtype, out) for dtype in (DType.INT8, DType.FLOAT32) for out in positions],
+            [(dtype, out) for dtype in others for out in positions],
         )
     require_elements(bound)
 

@@ -65,8 +65,8 @@ def coordinates(axis: Axis, mode: str) -> Float32:
     return np.zeros_like(x)
 
 
-def _outside(axis: Axis, found: Float32) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    return (found < 0) | (found > np.float32(axis.size - 1))
+def _outside(axis: Axis, positions: Float32) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    return (positions < 0) | (positions > np.float32(axis.size - 1))
 
 
 def _away_from_zero(x: Float32) -> Float32:

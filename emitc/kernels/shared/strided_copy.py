@@ -109,12 +109,12 @@ def require_same_values(bound: BoundNode, first: Tensor, *others: Tensor) -> Non
         )
 
 
-def require_depth(bound: BoundNode, found: StridedLoop) -> None:
+def require_depth(bound: BoundNode, loop: StridedLoop) -> None:
     """Refuses a walk of more than MAX_LOOPS loops."""
-    if len(found.loops) > MAX_LOOPS:
+    if len(loop.loops) > MAX_LOOPS:
         raise unsupported(
             bound,
-            f"{bound.node.op_type} needs {len(found.loops)} nested loops",
+            f"{bound.node.op_type} needs {len(loop.loops)} nested loops",
             f"the kernel has {MAX_LOOPS}; neighbouring dimensions that move together count as one",
             "move fewer dimensions at once, for example by two operators",
             bound.input(0),
@@ -144,29 +144,29 @@ def data_operands(tensor: Tensor, position: int = 0, comment: str = "") -> tuple
 operand = data_operands
 
 
-def move_layer(bound: BoundNode, found: StridedLoop, fill: Table | None = None) -> Layer:
+def move_layer(bound: BoundNode, strided: StridedLoop, fill: Table | None = None) -> Layer:
     """The layer of a walk: one memmove where no loop is left, else nested loops.
 
     fill: table `padding_byte` or `padding`, a byte or an element that is written everywhere in the output first, for what
     the walk leaves out. y may share memory with x where it is one memmove, and start up to x_start bytes above it.
     """
     operands, tables = data_operands(bound.input(0))
-    if not found.loops and fill is None:
+    if not strided.loops and fill is None:
         return Layer(
             "movement/copy_run",
             "portable",
             operands,
             tables,
-            (Param("x_start", "int32_t", found.x_start, "bytes"), Param("run_bytes", "int32_t", found.run_bytes)),
-            overlaps=(Overlap(0, 0, ElementwiseOrder(found.run_bytes, first=found.x_start)),) if operands else (),
-            inside=(Inside(output=True, position=0, offset_bytes=found.x_start),) if operands else (),
+            (Param("x_start", "int32_t", strided.x_start, "bytes"), Param("run_bytes", "int32_t", strided.run_bytes)),
+            overlaps=(Overlap(0, 0, ElementwiseOrder(strided.run_bytes, first=strided.x_start)),) if operands else (),
+            inside=(Inside(output=True, position=0, offset_bytes=strided.x_start),) if operands else (),
         )
-    params = [Param("run_bytes", "int32_t", found.run_bytes, "copied at a time")]
-    if found.x_start:
-        params.append(Param("x_start", "int32_t", found.x_start, "bytes before the first run in x"))
-    if found.y_start:
-        params.append(Param("y_start", "int32_t", found.y_start, "bytes before the first run in y"))
-    for level, loop in enumerate(found.loops):
+    params = [Param("run_bytes", "int32_t", strided.run_bytes, "copied at a time")]
+    if strided.x_start:
+        params.append(Param("x_start", "int32_t", strided.x_start, "bytes before the first run in x"))
+    if strided.y_start:
+        params.append(Param("y_start", "int32_t", strided.y_start, "bytes before the first run in y"))
+    for level, loop in enumerate(strided.loops):
         params += [
             Param(f"count_{level}", "int32_t", loop.count, "innermost loop" if level == 0 else ""),
             Param(f"x_step_{level}", "int32_t", loop.x_step),

@@ -20,10 +20,10 @@ def inner_model(model_bytes: bytes, graph: Graph, inputs: Sequence[Array]) -> by
     """
     onnx = imported("onnx", "onnx")
     model = with_functions_in_place(onnx.ModelProto.FromString(model_bytes))
-    found = [scopes for scopes in _scopes((model.graph,)) if len(scopes) > 1 and _is_that(graph, scopes[-1])]
-    if len(found) != 1:
+    matches = [scopes for scopes in _scopes((model.graph,)) if len(scopes) > 1 and _is_that(graph, scopes[-1])]
+    if len(matches) != 1:
         return None
-    (*round_it, own) = found[0]
+    (*round_it, own) = matches[0]
     made = onnx.ModelProto()
     made.CopyFrom(model)
     made.graph.CopyFrom(own)
@@ -70,11 +70,11 @@ def _scopes(scopes: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
             yield from _scopes((*scopes, graph))
 
 
-def _is_that(graph: Graph, found: Any) -> bool:
+def _is_that(graph: Graph, candidate: Any) -> bool:
     """Whether a graph of the file has the names of emitc's."""
-    written = {name for node in found.node for name in node.output}
+    written = {name for node in candidate.node for name in node.output}
     quantized = [node for node in graph.nodes if node.op.numerics is Numerics.QDQ]
-    ends = {value.name for value in found.output}
+    ends = {value.name for value in candidate.output}
     return all(stated_name(_label(graph, name), written) for node in quantized for name in node.outputs) and all(
         stated_name(_label(graph, name), ends) for name in graph.outputs
     )

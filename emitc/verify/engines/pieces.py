@@ -84,14 +84,14 @@ class _Piece:
         return sum(_differing(a, b) for a, b in zip(outputs, others, strict=True))
 
 
-def _differing(found: Array, expected: Array) -> int:
+def _differing(actual: Array, expected: Array) -> int:
     """Elements that differ; of floats, by more than the tolerance."""
-    if found.shape != expected.shape:
-        return found.size
-    if found.dtype.kind != "f":
-        return int((found != expected).sum())
+    if actual.shape != expected.shape:
+        return actual.size
+    if actual.dtype.kind != "f":
+        return int((actual != expected).sum())
     limit = _TOLERANCE * (1 + np.abs(expected[np.isfinite(expected)]).max(initial=0))
-    return int((~np.isclose(found, expected, rtol=0, atol=limit, equal_nan=True)).sum())
+    return int((~np.isclose(actual, expected, rtol=0, atol=limit, equal_nan=True)).sum())
 
 
 class _Buffer:
@@ -137,8 +137,8 @@ class PiecesEngine:
     @property
     def disputes(self) -> tuple[str, ...]:
         """Operators of which LiteRT gives others values than TFLite Micro on the same inputs, and in how many elements."""
-        found = ((label, *counts) for label, counts in self._counts.items())
-        return tuple(f"{label}: {differing} of {total} elements" for label, differing, total in found if differing)
+        totals = ((label, *counts) for label, counts in self._counts.items())
+        return tuple(f"{label}: {differing} of {total} elements" for label, differing, total in totals if differing)
 
     def input_types(self) -> list[InputType]:
         """See Engine."""
@@ -300,16 +300,16 @@ class PiecesEngine:
 
 def _calling(operator: Any, graphs: Mapping[int, int], tensors: Mapping[int, int] | None = None) -> Any:
     """A copy of an operator, with the new indices of the graphs that it runs and, where they change, of its tensors."""
-    found, options = copy.copy(operator), copy.copy(operator.builtinOptions)
+    renamed, options = copy.copy(operator), copy.copy(operator.builtinOptions)
     for name in _CALLS:
         if hasattr(options, name):
             setattr(options, name, graphs[getattr(options, name)])
-    found.builtinOptions = options
+    renamed.builtinOptions = options
     for name in ("inputs", "outputs", "intermediates"):
         indices = getattr(operator, name)
         if indices is not None and tensors is not None:
-            setattr(found, name, [tensors[int(i)] if i >= 0 else -1 for i in indices])
-    return found
+            setattr(renamed, name, [tensors[int(i)] if i >= 0 else -1 for i in indices])
+    return renamed
 
 
 def _named(handle: Any) -> tuple[bytes, bytes]:

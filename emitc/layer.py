@@ -168,8 +168,8 @@ def by_channel(channels: int, groups: int, depth: int, in_bytes: int, out_bytes:
     >>> by_channel(16, 16, 1, 1, 1), by_channel(16, 8, 1, 1, 1), by_channel(8, 2, 4, 1, 1), by_channel(1, 1, 9, 1, 1)
     (0, 8, 3, None)
     """
-    each = channels // groups
-    lasts = [(group, (group + 1) * each - 1) for group in (0, min(1, groups - 1), groups - 1)]
+    group_channels = channels // groups
+    lasts = [(group, (group + 1) * group_channels - 1) for group in (0, min(1, groups - 1), groups - 1)]
     return max((last * out_bytes - group * depth * in_bytes for group, last in lasts if last > 0), default=None)
 
 

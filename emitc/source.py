@@ -283,14 +283,14 @@ class SourceModel:
     whole: bytes = field(default=b"", repr=False)
 
 
-def given_shape(name: str, stated: Sequence[int], given: Shape) -> Shape:
+def given_shape(name: str, stated: Sequence[int], wanted: Shape) -> Shape:
     """The shape that the user gives an input, which may settle open dimensions (-1, 0) of the one that the file states alone."""
-    if len(given) != len(stated) or any(s not in (-1, 0, g) for s, g in zip(stated, given, strict=True)):
+    if len(wanted) != len(stated) or any(s not in (-1, 0, g) for s, g in zip(stated, wanted, strict=True)):
         raise EmitcError(
-            f"the shape {list(given)} does not fit", Where(tensor=name, option="--shape"),
+            f"the shape {list(wanted)} does not fit", Where(tensor=name, option="--shape"),
             f"the model says {list(stated)}", "change only open dimensions",
         )  # fmt: skip
-    return given
+    return wanted
 
 
 def check_shape(shape: Shape, dtype: str, where: Where) -> None:

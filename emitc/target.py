@@ -192,7 +192,7 @@ class Board:
                 regions[-1] = replace(regions[-1], size_bytes=regions[-1].size_bytes + region.size_bytes)
             else:
                 regions.append(region)
-        return tuple(sorted(regions, key=lambda each: (each.cost, -each.size_bytes, each.start)))
+        return tuple(sorted(regions, key=lambda candidate: (candidate.cost, -candidate.size_bytes, candidate.start)))
 
     @property
     def ram_bytes(self) -> int:
@@ -255,13 +255,13 @@ def _timing(target: _Table) -> Timing | None:
     if table is None:
         return None
     source, error = table.text("source"), table.positive("error_percent", zero=True)
-    given = {
+    cycles = {
         field.name: table.cycles(field.name, None if field.default is MISSING else float(field.default), zero=True)
         for field in fields(Timing)
         if field.name not in ("source", "error_percent")
     }
     table.close()
-    return Timing(source, error, **given)
+    return Timing(source, error, **cycles)
 
 
 def _flash_timing(board: _Table) -> FlashTiming | None:
@@ -351,7 +351,7 @@ def _file(folder: Path, name: str, what: str, option: str) -> Path:
     known = _names(folder)
     if name in known:
         return folder / f"{name}.toml"
-    near = difflib.get_close_matches(name.lower().replace("-", "_"), [each.replace("-", "_") for each in known], n=1)
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), [other.replace("-", "_") for other in known], n=1)
     meant = [target for target in known if near and target.replace("-", "_") == near[0]]
     hint = f"did you mean {meant[0]}? " if meant else ""
     raise EmitcError(

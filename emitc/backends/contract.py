@@ -102,13 +102,13 @@ class Offer:
     def within(self, limit: int | None, flash: int = 0) -> Offer:
         """The offer with at most `limit` bytes of scratch for the node, None for no limit, and `flash` of further constants."""
         refused = []
-        for each in self.candidates:
-            if each.flash_bytes > flash:
-                text = f"takes {each.flash_bytes} bytes of flash more than the model's weights"
-                refused.append((each.variant, Reason(text, "a larger --flash-budget", RefusalKind.FLASH)))
-            elif each.spare if limit is None else each.scratch_bytes > limit:
-                text = f"needs {each.scratch_bytes} bytes of scratch"
-                refused.append((each.variant, Reason(text, "", RefusalKind.SCRATCH)))
+        for row in self.candidates:
+            if row.flash_bytes > flash:
+                text = f"takes {row.flash_bytes} bytes of flash more than the model's weights"
+                refused.append((row.variant, Reason(text, "a larger --flash-budget", RefusalKind.FLASH)))
+            elif row.spare if limit is None else row.scratch_bytes > limit:
+                text = f"needs {row.scratch_bytes} bytes of scratch"
+                refused.append((row.variant, Reason(text, "", RefusalKind.SCRATCH)))
         names = {name for name, _ in refused}
         left = tuple(candidate for candidate in self.candidates if candidate.variant not in names)
         return Offer(left, (*self.refused, *refused))

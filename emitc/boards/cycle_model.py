@@ -140,7 +140,7 @@ def estimate(ran: Ran, instructions: Sequence[Instruction], timing: Timing) -> E
     total, places = 0.0, ran.places
     functions: dict[str, float] = {}
     kinds: dict[str, float] = {}
-    by_kind = [kind_of(each) for each in instructions]
+    by_kind = [kind_of(one) for one in instructions]
     pipeline = Pipeline() if timing.issues == 2 else None
     for i, instruction in enumerate(instructions):
         count = places.get(instruction.address, 0)
@@ -163,7 +163,7 @@ def estimate(ran: Ran, instructions: Sequence[Instruction], timing: Timing) -> E
 
 
 def _most_first(cycles: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    return tuple(sorted(cycles.items(), key=lambda each: -each[1]))
+    return tuple(sorted(cycles.items(), key=lambda item: -item[1]))
 
 
 def _cost(

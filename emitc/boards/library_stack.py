@@ -72,4 +72,4 @@ def library_frames(disassembly: str) -> tuple[dict[str, int], dict[str, set[str]
                 calls[name].add(target[1])
             elif target is None and mnemonic in ("blx", "jalr", "jr"):
                 unknown.add(name)
-    return {each: size for each, size in frames.items() if each not in unknown}, calls
+    return {function: size for function, size in frames.items() if function not in unknown}, calls

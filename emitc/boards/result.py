@@ -237,7 +237,7 @@ def result_of(
 
 def with_simulation(result: RunResult, windows: Sequence[Simulated], memory: str) -> RunResult:
     """The result with what the RTL says of the case that took the most cycles. windows: of the cases in their order."""
-    window = max(windows, key=lambda each: each.cycles.total)
+    window = max(windows, key=lambda one: one.cycles.total)
     return replace(
         result,
         simulation=SimulatedCost(
@@ -336,7 +336,7 @@ def judged(model: RunModel, board: Board, transcript: Transcript, cases: Sequenc
         total,
         sum(difference.differing for difference in differences),
         sum(case.tolerated for case in differences),
-        max((each.largest for each in differences), default=0.0),
+        max((one.largest for one in differences), default=0.0),
         max((tensor.rule for tensor in model.outputs), key=lambda rule: (rule.absolute, rule.relative), default=EXACT),
     )
 

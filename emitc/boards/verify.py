@@ -60,8 +60,8 @@ def expected(compiled: Compiled, reference: str, samples: int, seed: int) -> tup
     if reference == "auto" and rounded_otherwise(compiled.graph, golden.engine):
         golden = golden_run(compiled, "numpy", inputs, preserve=False)
     return golden.engine, [
-        (tuple(value.tobytes() for value in given), tuple(value.tobytes() for value in wanted))
-        for given, wanted in zip(inputs, golden.outputs, strict=True)
+        (tuple(value.tobytes() for value in sample), tuple(value.tobytes() for value in wanted))
+        for sample, wanted in zip(inputs, golden.outputs, strict=True)
     ]
 
 

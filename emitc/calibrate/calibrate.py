@@ -97,7 +97,7 @@ def read_calibration(path: Path, inputs: dict[str, tuple[int, ...]]) -> list[dic
             samples.append({name: arrays[key] for name, key in keys.items()})
     else:
         (name,) = inputs
-        samples = [{name: each} for each in only[:MAX_SAMPLES]]
+        samples = [{name: array} for array in only[:MAX_SAMPLES]]
     if not samples:
         held = ", ".join(f"{key}{list(array.shape)}" for key, array in list(arrays.items())[:_NAMED])
         more = ", ..." if len(arrays) > _NAMED else ""

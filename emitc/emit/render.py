@@ -222,7 +222,7 @@ def uses_math(program: Program) -> bool:
         *(constant for part in parts for constant in part.output_constants),
     ]
     params = ((param.c_type, (param.value,)) for step in steps for param in members(env, step))
-    return _any_not_finite([*params, *((each.table.c_type, each.table.values) for each in constants)])
+    return _any_not_finite([*params, *((entry.table.c_type, entry.table.values) for entry in constants)])
 
 
 def render_sources(program: Program, stack: StackBound | None = None) -> dict[str, str]:

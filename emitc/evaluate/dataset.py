@@ -211,7 +211,7 @@ def _is_number(text: str) -> bool:
 
 def _folder(path: Path, inputs: Sequence[TensorInfo], prepare: Preparation, refused: Refused) -> DataSet:
     """A folder for each class, in the order of their names."""
-    folders = sorted(each for each in path.iterdir() if each.is_dir())
+    folders = sorted(entry for entry in path.iterdir() if entry.is_dir())
     files = [
         (label, file)
         for label, folder in enumerate(folders)

@@ -64,7 +64,7 @@ class Quality:
 
     def to_json(self) -> dict[str, Any]:
         """For --json: null stands for a ratio without noise."""
-        outputs = [asdict(each) | {"sqnr_db": _finite(each.sqnr_db)} for each in self.outputs]
+        outputs = [asdict(output) | {"sqnr_db": _finite(output.sqnr_db)} for output in self.outputs]
         worst = [{"tensor": name, "sqnr_db": _finite(ratio)} for name, ratio in self.worst]
         return {"compared": self.samples, "outputs": outputs, "worst": worst, "warnings": list(self.warnings)}
 
@@ -150,22 +150,22 @@ def _warnings(samples: Sequence[Mapping[str, Array]], outputs: Sequence[OutputQu
         warnings.append(
             f"{len(samples)} calibration samples are few: ranges are known from {FEW_SAMPLES} real ones or more"
         )
-    constant = sum(all(value.size < 2 or value.min() == value.max() for value in each.values()) for each in samples)
+    constant = sum(all(value.size < 2 or value.min() == value.max() for value in sample.values()) for sample in samples)
     if constant:
         warnings.append(
             f"{constant} of {len(samples)} calibration samples have one value throughout, and show no range"
         )
-    different = len({b"".join(value.tobytes() for value in each.values()) for each in samples})
+    different = len({b"".join(value.tobytes() for value in sample.values()) for sample in samples})
     if different < len(samples):
         warnings.append(f"only {different} of {len(samples)} calibration samples are different")
-    for each in outputs:
-        if each.sqnr_db < _POOR_DB:
+    for output in outputs:
+        if output.sqnr_db < _POOR_DB:
             warnings.append(
-                f"{each.name} has a signal of {each.sqnr_db:.1f} dB over the quantization noise, which is poor"
+                f"{output.name} has a signal of {output.sqnr_db:.1f} dB over the quantization noise, which is poor"
             )
-        if each.agreement is not None and each.agreement < _AGREEMENT:
+        if output.agreement is not None and output.agreement < _AGREEMENT:
             warnings.append(
-                f"{each.name} has its largest value at the same place in {each.agreement:.0%} of the samples only"
+                f"{output.name} has its largest value at the same place in {output.agreement:.0%} of the samples only"
             )
     return tuple(warnings)
 

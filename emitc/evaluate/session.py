@@ -79,31 +79,31 @@ class Session:
         """One inference on arrays of the model's own types and shapes."""
         return tuple(self._model.run(inputs))
 
-    def run(self, given: Sequence[Array] | Mapping[str, Array], *, quantize: bool = False) -> tuple[Array, ...]:
+    def run(self, inputs: Sequence[Array] | Mapping[str, Array], *, quantize: bool = False) -> tuple[Array, ...]:
         """Inferences on one or several samples; see `emitc.api.Model.run`."""
-        arrays = [np.asarray(value) for value in self._ordered(given)]
+        arrays = [np.asarray(value) for value in self._ordered(inputs)]
         counts = {self._samples(info, array) for info, array in zip(self.inputs, arrays, strict=True)}
         if len(counts) != 1:
             raise _refused("the inputs have different numbers of samples", f"they have {sorted(map(str, counts))}")
         (count,) = counts
         typed = [self._typed(info, array, quantize) for info, array in zip(self.inputs, arrays, strict=True)]
-        rows = [each.reshape(-1, *info.shape) for info, each in zip(self.inputs, typed, strict=True)]
+        rows = [value.reshape(-1, *info.shape) for info, value in zip(self.inputs, typed, strict=True)]
         results = [self.run_one([row[i] for row in rows]) for i in range(1 if count is None else count)]
         return tuple(
             self._joined(i, [result[i] for result in results], count, quantize) for i in range(len(self.outputs))
         )
 
-    def _ordered(self, given: Sequence[Array] | Mapping[str, Array]) -> Sequence[Array]:
+    def _ordered(self, inputs: Sequence[Array] | Mapping[str, Array]) -> Sequence[Array]:
         names = [info.name for info in self.inputs]
-        if isinstance(given, Mapping):
-            if set(given) != set(names):
-                raise _refused("the inputs have other names", f"the model has {names}, and {sorted(given)} are given")
-            return [given[name] for name in names]
-        if len(given) != len(names):
+        if isinstance(inputs, Mapping):
+            if set(inputs) != set(names):
+                raise _refused("the inputs have other names", f"the model has {names}, and {sorted(inputs)} are given")
+            return [inputs[name] for name in names]
+        if len(inputs) != len(names):
             raise _refused(
-                "another number of inputs is given", f"the model has {len(names)}: {names}, not {len(given)}"
+                "another number of inputs is given", f"the model has {len(names)}: {names}, not {len(inputs)}"
             )
-        return given
+        return inputs
 
     @staticmethod
     def _samples(info: TensorInfo, array: Array) -> int | None:

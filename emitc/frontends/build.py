@@ -157,8 +157,8 @@ class _Builder:
         outputs = tuple(self.output(source, t) for t in source.outputs)
         resolved = self.resolved(source)
         if kernel.subgraphs:
-            given = tuple(t for t in inputs if t is not None)
-            resolved = replace(resolved, graphs=self.subgraphs(source, kernel, given))
+            present = tuple(t for t in inputs if t is not None)
+            resolved = replace(resolved, graphs=self.subgraphs(source, kernel, present))
         parsed = kernel.parse(resolved)
         if type(parsed.op) is not kernel.op:  # a use of the operator that is an operator of its own
             kernel = next((other for other in self.kernels.values() if other.op is type(parsed.op)), kernel)

@@ -218,7 +218,7 @@ class KernelDef:
 
 def _nearest(rows: Sequence[Variant], bound: BoundNode) -> Variant:
     met = [(*row.conditions_met(bound), row) for row in rows]
-    return next((row for _, reason, row in met if not reason), max(met, key=lambda each: each[0])[2])
+    return next((row for _, reason, row in met if not reason), max(met, key=lambda refusal: refusal[0])[2])
 
 
 def unsupported(bound: BoundNode, what: str, why: str, hint: str, tensor: Tensor | None = None) -> CannotCompile:

@@ -39,7 +39,7 @@ def plain(value: object) -> Any:
     if isinstance(value, frozenset | set):
         return sorted((plain(v) for v in value), key=repr)
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in sorted(value.items(), key=lambda pair: str(pair[0]))}
+        return {str(key): plain(item) for key, item in sorted(value.items(), key=lambda pair: str(pair[0]))}
     if is_dataclass(value):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value) if f.repr}
     return type(value).__name__

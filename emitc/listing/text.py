@@ -13,7 +13,7 @@ def _value(value: Any) -> str:
     if isinstance(value, dict):
         if set(value) in ({"bytes", "sha256"}, {"values", "sha256"}):
             return " ".join(f"{key} {value[key]}" for key in value)
-        return "{" + ", ".join(f"{shown(key, _WIDEST)}={_value(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{shown(key, _WIDEST)}={_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
     if value is None or isinstance(value, bool):
@@ -45,10 +45,10 @@ def lines_of(content: dict[str, Any], indent: str = "") -> Iterator[str]:
                 yield from _item(item, indent + "  ")
 
 
-def _item(each: dict[str, Any], indent: str) -> Iterator[str]:
+def _item(entry: dict[str, Any], indent: str) -> Iterator[str]:
     """An object of a list: one line, and lines for what is nested deeper."""
-    deep = {key: value for key, value in each.items() if key in _DEEP and _nested(value)}
-    flat = " ".join(f"{shown(key)} {_value(value)}" for key, value in each.items() if key not in deep)
+    deep = {key: value for key, value in entry.items() if key in _DEEP and _nested(value)}
+    flat = " ".join(f"{shown(key)} {_value(value)}" for key, value in entry.items() if key not in deep)
     yield indent + flat
     yield from lines_of(deep, indent + "  ")
 

@@ -92,16 +92,16 @@ def _with_inner(
     history: list[GraphStep],
     inside: tuple[str, ...],
 ) -> Graph:
-    def rewritten(node: Node, name: str, each: Graph) -> Graph:
+    def rewritten(node: Node, name: str, subgraph: Graph) -> Graph:
         place = (*inside, f"{node.describe()} {name}")
-        history.append(GraphStep(BUILT, each, place))
-        return run_passes(each, disabled, passes, history, place)[0]
+        history.append(GraphStep(BUILT, subgraph, place))
+        return run_passes(subgraph, disabled, passes, history, place)[0]
 
     def inner(node: Node) -> Node:
         if not isinstance(node.op, ControlFlow):
             return node
         names = node.op.parts or tuple(f"graph {number}" for number in range(len(node.op.graphs)))
-        graphs = tuple(rewritten(node, name, each) for name, each in zip(names, node.op.graphs, strict=True))
+        graphs = tuple(rewritten(node, name, subgraph) for name, subgraph in zip(names, node.op.graphs, strict=True))
         return replace(node, op=replace(node.op, graphs=graphs))
 
     if not any(isinstance(node.op, ControlFlow) for node in graph.nodes):

@@ -19,15 +19,15 @@ def with_interface(graph: Graph, io: str) -> Graph:
         source, target = (node.inputs or ("",))[0], node.outputs[0]
         if not source:
             continue
-        given = graph.root(source).name
-        if isinstance(node.op, Quantize) and given in graph.inputs and graph.tensor(given).dtype is DType.FLOAT32:
+        root = graph.root(source).name
+        if isinstance(node.op, Quantize) and root in graph.inputs and graph.tensor(root).dtype is DType.FLOAT32:
             # The input may be read through a view of it, which then goes with it.
-            views = views_of(graph, given)
-            readers = [reader for name in (given, *views) for reader in graph.consumers(name)]
-            if readers == [node] and not {given, *views} & set(graph.outputs):
-                inputs = tuple(target if name == given else name for name in graph.inputs)
+            views = views_of(graph, root)
+            readers = [reader for name in (root, *views) for reader in graph.consumers(name)]
+            if readers == [node] and not {root, *views} & set(graph.outputs):
+                inputs = tuple(target if name == root else name for name in graph.inputs)
                 nodes = tuple(n for n in graph.nodes if n is not node)
-                tensors = tuple(t for t in graph.tensors if t.name not in (given, *views))
+                tensors = tuple(t for t in graph.tensors if t.name not in (root, *views))
                 return with_interface(replace(graph, inputs=inputs, nodes=nodes, tensors=tensors), io)
         float_out = target in graph.outputs and graph.tensor(target).dtype is DType.FLOAT32
         if isinstance(node.op, Dequantize) and float_out and not graph.consumers(target):

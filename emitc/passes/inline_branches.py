@@ -48,7 +48,7 @@ def _inlined(graph: Graph, node: Node) -> Graph:
             tensors[output] = replace(tensors[output], alias_of=inner.alias_of)  # renamed below
         else:
             names[name] = output
-    given = set(node.outputs)
+    results = set(node.outputs)
     for tensor in branch.tensors:
         if tensor.name not in names:
             fresh = free_name(f"{node.label}/{tensor.name}", tensors)
@@ -56,7 +56,7 @@ def _inlined(graph: Graph, node: Node) -> Graph:
             tensors[fresh] = replace(tensor, name=fresh, source=-1)
     for fresh in [names[tensor.name] for tensor in branch.tensors]:
         made: Tensor = tensors[fresh]
-        if made.alias_of in names and (made.source == -1 or fresh in given):
+        if made.alias_of in names and (made.source == -1 or fresh in results):
             tensors[fresh] = replace(made, alias_of=names[made.alias_of])
     # Passes before this one have numbered operators of their own without regard to those inside.
     taken = {other.index for other in graph.nodes if other is not node}

@@ -57,16 +57,16 @@ def _works_by_rows(bound: BoundNode) -> bool:
     return form is not None and image and (form.window or output.shape[1:3] == bound.input(0).shape[1:3])
 
 
-def _seen_as(graph: Graph, given: Tensor, names: set[str]) -> Shape:
+def _seen_as(graph: Graph, source: Tensor, names: set[str]) -> Shape:
     """The one image as which all readers see the input."""
     shapes = sorted({graph.tensor(name).shape for name in names if graph.consumers(name)})
     listed = " and ".join(str(list(shape)) for shape in shapes)
     if len(shapes) != 1:
-        raise _refused(f"the input is read as {listed or 'nothing'}", "its readers must agree on the rows", given)
+        raise _refused(f"the input is read as {listed or 'nothing'}", "its readers must agree on the rows", source)
     (shape,) = shapes
     if len(shape) != 4 or shape[0] != 1 or min(shape) < 1 or shape[1] < 2:
         raise _refused(
-            f"the input is read as {listed}", "rows are those of one image [1, height, width, channels]", given
+            f"the input is read as {listed}", "rows are those of one image [1, height, width, channels]", source
         )
     return shape
 

@@ -97,20 +97,20 @@ class _Task:
     index, the position of the region that it has to be in.
     """
 
-    def __init__(self, given: RegionProblem, planner: Planner) -> None:
-        positions = {region.name: position for position, region in enumerate(given.regions)}
-        if not given.regions or len(positions) != len(given.regions):
-            raise ValueError(f"regions {[region.name for region in given.regions]}: none, or two of one name")
-        indices = {buffer.name: index for index, buffer in enumerate(given.buffers)}
-        for name, region in given.pins.items():
+    def __init__(self, request: RegionProblem, planner: Planner) -> None:
+        positions = {region.name: position for position, region in enumerate(request.regions)}
+        if not request.regions or len(positions) != len(request.regions):
+            raise ValueError(f"regions {[region.name for region in request.regions]}: none, or two of one name")
+        indices = {buffer.name: index for index, buffer in enumerate(request.buffers)}
+        for name, region in request.pins.items():
             if name not in indices or region not in positions:
                 raise ValueError(f"buffer {name!r} in region {region!r}: one of them does not exist")
-        self.given, self.planner = given, planner
-        self.problem = problem_of(given.buffers, given.distances, given.alignment)
-        self.regions = tuple(given.regions)
+        self.request, self.planner = request, planner
+        self.problem = problem_of(request.buffers, request.distances, request.alignment)
+        self.regions = tuple(request.regions)
         self.speed = sorted(range(len(self.regions)), key=lambda r: (self.regions[r].cost, r))
-        self.traffic = tuple(given.traffic[buffer.name] for buffer in given.buffers)
-        self.pinned = {indices[name]: positions[region] for name, region in given.pins.items()}
+        self.traffic = tuple(request.traffic[buffer.name] for buffer in request.buffers)
+        self.pinned = {indices[name]: positions[region] for name, region in request.pins.items()}
 
     def cost(self, where: Sequence[int]) -> float:
         """Of an assignment: the region's position by buffer index."""
@@ -153,11 +153,11 @@ class _Task:
 
     def plan_of(self, region: Region, offsets: Sequence[int]) -> Plan:
         """The plan of the buffers that have an offset in a region: the planner's, or these offsets where that is too large."""
-        grid = self.given.alignment
+        grid = self.request.alignment
         members = [i for i, offset in enumerate(offsets) if offset != UNPLACED]
-        own = tuple(self.given.buffers[i] for i in members)
+        own = tuple(self.request.buffers[i] for i in members)
         names = {buffer.name for buffer in own}
-        between = tuple(d for d in self.given.distances if d.buffer in names and d.other in names)
+        between = tuple(d for d in self.request.distances if d.buffer in names and d.other in names)
         plan = self.planner(own, between, grid)
         if plan.arena_bytes <= region.size_bytes:
             return plan
@@ -166,8 +166,8 @@ class _Task:
 
     def in_one(self) -> Assignment | None:
         """Everything in one region, where first fit finds no room but the planner does; None where it does not either."""
-        buffers, grid = self.given.buffers, self.given.alignment
-        plan = self.planner(buffers, self.given.distances, grid)
+        buffers, grid = self.request.buffers, self.request.alignment
+        plan = self.planner(buffers, self.request.distances, grid)
         for r in self.speed:
             if plan.arena_bytes <= self.regions[r].size_bytes and set(self.pinned.values()) <= {r}:
                 nothing = self.planner((), (), grid)
@@ -207,19 +207,19 @@ def _climb(task: _Task, order: list[int], best: _Found, rng: random.Random) -> _
     return best
 
 
-def assign(given: RegionProblem, planner: Planner) -> Assignment | None:
+def assign(request: RegionProblem, planner: Planner) -> Assignment | None:
     """Every buffer in a region, and a plan of each region by `planner`; None where they do not all fit.
 
     The result is in the order of the regions; the same input gives the same result.
     Errors  ValueError for input that contradicts itself (see `problem_of`), no region, two of one name, and for pins that
     name what is not there; PlanError when the independent check refuses a plan, a bug of the planner.
     """
-    task = _Task(given, planner)
+    task = _Task(request, planner)
     tried = [(candidate, order) for order in _orders(task) if (candidate := task.placed(order)) is not None]
     if not tried:
         return task.in_one()
     best, order = min(tried, key=lambda t: t[0].cost)
-    if given.buffers:
+    if request.buffers:
         best = _climb(task, order, best, random.Random(_SEED))
     parts = (
         RegionPlan(*part) for part in zip(task.regions, map(task.plan_of, task.regions, best.offsets), strict=True)

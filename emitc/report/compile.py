@@ -50,7 +50,7 @@ _USUAL = ("cortex-m4f", "cortex-m55", "cortex-m3", "cortex-m0plus", "rv32imac")
 
 def _target_lines(target: str, faster: Sequence[dict[str, Any]]) -> list[str]:
     """How much faster the kernels of the usual cores are estimated to be."""
-    factors = {each["target"]: each["estimated_factor"] for each in faster}
+    factors = {row["target"]: row["estimated_factor"] for row in faster}
     known = [(name, factors[name]) for name in _USUAL if name in factors]
     named = [f"{name} {factor:.{0 if factor >= _TEN else 1}f} times" for name, factor in known]
     if not named:
@@ -111,11 +111,11 @@ def _kernel_lines(compiled: Compiled) -> list[str]:
         if missing:
             slow.setdefault(missing[0], []).append(a)
     named = []
-    for what, each in slow.items():
-        share = sum(a.cost for a in each) / whole
+    for what, layers in slow.items():
+        share = sum(a.cost for a in layers) / whole
         if share >= _SLOW_SHARE:
-            ops = listed([f"op {a.index} {shown(a.op_type)}" for a in each], _SHOWN, _MORE)
-            verb = "has" if len(each) == 1 else "have"
+            ops = listed([f"op {a.index} {shown(a.op_type)}" for a in layers], _SHOWN, _MORE)
+            verb = "has" if len(layers) == 1 else "have"
             named.append(f"  slow        {ops} ({100 * share:.0f} % of the estimated cycles) {verb} {what}")
     rest = [f"  slow        and {len(named) - _SHOWN} more reasons: `emitc partition`"] if len(named) > _SHOWN else []
     kinds = ", ".join(f"{count} {name}" for name, count in counts.items())

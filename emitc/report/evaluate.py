@@ -33,12 +33,12 @@ def evaluate_text(name: str, evaluation: Evaluation, refused: list[str]) -> str:
         lines += ["", table(("class", "samples>", "precision>", "recall>"), rows)]
     if 1 < len(evaluation.matrix) <= _MOST_CLASSES:
         names = [c.name for c in evaluation.classes]
-        columns = ("class \\ predicted", *(f"{each[:8]}>" for each in names))
-        lines += ["", table(columns, [(each, *row) for each, row in zip(names, evaluation.matrix, strict=True)])]
+        columns = ("class \\ predicted", *(f"{label[:8]}>" for label in names))
+        lines += ["", table(columns, [(label, *row) for label, row in zip(names, evaluation.matrix, strict=True)])]
     if evaluation.worst:
         worst = [(sample, wanted, taken, f"{margin:.4g}") for sample, wanted, taken, margin in evaluation.worst]
         lines += ["", table(("wrong sample", "class", "predicted", "margin>"), worst)]
-    return "\n".join([*lines, *(f"  FAILED    {each}" for each in refused)])
+    return "\n".join([*lines, *(f"  FAILED    {label}" for label in refused)])
 
 
 def _value(evaluation: Evaluation, value: float) -> str:

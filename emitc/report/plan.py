@@ -57,12 +57,12 @@ def pareto_text(points: list[dict[str, int]]) -> str:
 
 
 def _region_lines(program: Program, region: str) -> list[str]:
-    total = sum(each.traffic_bytes for each in program.regions) or 1
+    total = sum(part.traffic_bytes for part in program.regions) or 1
     return [
-        f"{each.name}: {number(each.limit_bytes)} bytes, {number(each.traffic_bytes)} read or written in a run (estimated), "
-        f"{100 * each.traffic_bytes / total:.0f} %"
-        for each in program.regions
-        if each.name == region
+        f"{part.name}: {number(part.limit_bytes)} bytes, {number(part.traffic_bytes)} read or written in a run (estimated), "
+        f"{100 * part.traffic_bytes / total:.0f} %"
+        for part in program.regions
+        if part.name == region
     ]
 
 

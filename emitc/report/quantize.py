@@ -13,16 +13,14 @@ def quantize_text(made: dict[str, Any]) -> str:
         f"{output}: {_types(made)}, quantized on {number(made['samples'])} samples, {number(made['bytes_before'])} bytes before, "
         f"{number(made['bytes_after'])} after"
     ]
-    for each in made["outputs"]:
-        agree = (
-            "" if each["agreement"] is None else f", the same largest value in {each['agreement']:.1%} of the samples"
-        )
+    for row in made["outputs"]:
+        agree = "" if row["agreement"] is None else f", the same largest value in {row['agreement']:.1%} of the samples"
         lines.append(
-            f"  {each['name']:9} signal to noise {_db(each['sqnr_db'])}, cosine {each['cosine']:.6f}, largest error"
-            f" {each['largest_error']:.4g}{agree}"
+            f"  {row['name']:9} signal to noise {_db(row['sqnr_db'])}, cosine {row['cosine']:.6f}, largest error"
+            f" {row['largest_error']:.4g}{agree}"
         )
     if made["worst"]:
-        worst = ", ".join(f"{shown(each['tensor'], 40)} {_db(each['sqnr_db'])}" for each in made["worst"])
+        worst = ", ".join(f"{shown(row['tensor'], 40)} {_db(row['sqnr_db'])}" for row in made["worst"])
         lines.append(f"  worst     {worst}")
     test = made["test"]
     if test:

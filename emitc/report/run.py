@@ -76,26 +76,31 @@ def _estimate_rows(result: RunResult) -> list[tuple[str, object]]:
     if estimate is None:
         return []
     rows: list[tuple[str, object]] = []
-    for each in filter(None, (estimate, result.estimate_for)):
-        band = f"+-{each.error_percent} %" if each.error_percent else "not known"
-        if each is estimate:
+    for cycle_estimate in filter(None, (estimate, result.estimate_for)):
+        band = f"+-{cycle_estimate.error_percent} %" if cycle_estimate.error_percent else "not known"
+        if cycle_estimate is estimate:
             rows += [
-                ("cycles, estimated", round(each.cycles)),
+                ("cycles, estimated", round(cycle_estimate.cycles)),
                 ("  error band", band),
-                ("  constant bytes read", each.zero_wait.constant_bytes),
+                ("  constant bytes read", cycle_estimate.zero_wait.constant_bytes),
             ]
         else:
             rows += [
-                (f"cycles, estimated for {each.board}", round(each.cycles)),
+                (f"cycles, estimated for {cycle_estimate.board}", round(cycle_estimate.cycles)),
                 ("  error band", band),
-                ("  memory", each.memory),
+                ("  memory", cycle_estimate.memory),
             ]
         rows += [
-            ("  cycles per instruction", f"{each.cycles / max(1, each.zero_wait.instructions):.2f}"),
-            (f"  ms at {each.clock_hz / 1e6:g} MHz", f"{each.milliseconds:.2f}"),
+            (
+                "  cycles per instruction",
+                f"{cycle_estimate.cycles / max(1, cycle_estimate.zero_wait.instructions):.2f}",
+            ),
+            (f"  ms at {cycle_estimate.clock_hz / 1e6:g} MHz", f"{cycle_estimate.milliseconds:.2f}"),
         ]
-        if each.energy_nj_per_cycle:
-            rows.append((f"  uJ at {each.energy_nj_per_cycle:g} nJ a cycle", f"{each.microjoules:.0f}"))
+        if cycle_estimate.energy_nj_per_cycle:
+            rows.append(
+                (f"  uJ at {cycle_estimate.energy_nj_per_cycle:g} nJ a cycle", f"{cycle_estimate.microjoules:.0f}")
+            )
     return rows
 
 

@@ -116,16 +116,16 @@ class RegionSchedule:
             for part in self.assignment.regions
             for p in part.plan.placements
         }
-        largest = max(parts, key=lambda each: each.arena_bytes)
+        largest = max(parts, key=lambda one: one.arena_bytes)
         alive = [
             p for p in where.values() if p.live.first <= largest.peak_step < p.live.end
         ]  # in every region, as the peak of one arena names all that is alive
         return Plan(
-            arena_bytes=sum(each.arena_bytes for each in parts),
-            alignment=max(each.alignment for each in parts),
+            arena_bytes=sum(one.arena_bytes for one in parts),
+            alignment=max(one.alignment for one in parts),
             placements=tuple(where[buffer.name] for buffer in self.schedule.buffers),
-            lower_bound_bytes=sum(each.lower_bound_bytes for each in parts),
-            proven=all(each.proven for each in parts),
+            lower_bound_bytes=sum(one.lower_bound_bytes for one in parts),
+            proven=all(one.proven for one in parts),
             peak_step=largest.peak_step,
             peak_buffers=tuple(p.name for p in sorted(alive, key=lambda p: (-p.size_bytes, p.name))),
         )
@@ -267,8 +267,8 @@ def _with_copies(
     home = wanted.weights_cost
     (plan_there,) = (part.plan for part in best.assignment.regions if part.region.name == region.name)
 
-    def left(each: Candidate) -> int:
-        alive = [p for p in plan_there.placements if p.live.first <= each.position < p.live.end]
+    def left(candidate: Candidate) -> int:
+        alive = [p for p in plan_there.placements if p.live.first <= candidate.position < p.live.end]
         return region.size_bytes - sum(round_up(p.size_bytes, alignment) for p in alive)
 
     able = [c for c in candidates(best.schedule) if c.gain(home, region.cost) > 0 and c.size_bytes <= region.size_bytes]

@@ -243,8 +243,8 @@ def scratch_of(stage: Stage) -> tuple[tuple[str, int], ...]:
     """
     if stage.segment is None:
         return tuple((scratch_name(node, s.role), s.size_bytes) for node in stage.nodes for s in node.layer.scratch)
-    each = [[scratch.size_bytes for scratch in node.layer.scratch] for node in stage.nodes]
-    sizes = [max(together) for together in zip_longest(*each, fillvalue=0)]
+    node_sizes = [[scratch.size_bytes for scratch in node.layer.scratch] for node in stage.nodes]
+    sizes = [max(together) for together in zip_longest(*node_sizes, fillvalue=0)]
     return tuple((shared_scratch_name(stage.nodes[0], i), size) for i, size in enumerate(sizes))
 
 

@@ -18,7 +18,9 @@ def effort(graph: Graph) -> int:
     """Steps that the references take for one set of inputs, about."""
     bound = list(graph.bound())
     elements = sum(tensor.elements for node in bound for tensor in node.outputs)
-    return sum(kernel_of(each).work(each) for each in bound) + _PER_ELEMENT * elements + _PER_NODE * len(bound)
+    return (
+        sum(kernel_of(operator).work(operator) for operator in bound) + _PER_ELEMENT * elements + _PER_NODE * len(bound)
+    )
 
 
 def default_inputs(graph: Graph) -> tuple[tuple[str, ...], int] | None:

@@ -72,13 +72,13 @@ class ProgramRun:
         described = tensor if isinstance(tensor, str) else tensor.describe()
         raise Faulty(Wrong(technique, ops, described, count, why))
 
-    def technique(self, place: Place, writer: str, given: str = PLAN) -> str:
+    def technique(self, place: Place, writer: str, default: str = PLAN) -> str:
         """Whose fault it is that a buffer has other bytes than those of its tensor. writer: what has written these."""
         slots = {place.slot, writer}
         for technique, own in ((MOVES, self.moved), (STREAMING, self.by_rows), (VIEWS, self.inside | self.hosts)):
             if slots & own:
                 return technique
-        return given
+        return default
 
     # ---- values ----
 
@@ -86,13 +86,13 @@ class ProgramRun:
         """The bytes that a tensor has now."""
         return self.run.value(name).tobytes()
 
-    def require(self, bound: BoundNode | None, operand: Operand | Port, place: Place, given: str = PLAN) -> None:
+    def require(self, bound: BoundNode | None, operand: Operand | Port, place: Place, default: str = PLAN) -> None:
         """That an operand is there, with all of its bytes."""
         tensor = self.graph.tensor(operand.tensor)
         count, writer = self.blocks.mismatch(place, self.expected(tensor.name))
         if count:
             early = self.pending(tensor.name)
-            technique = ORDER if early else self.technique(place, writer, given)
+            technique = ORDER if early else self.technique(place, writer, default)
             why = (
                 "it is read before it is made"
                 if early
@@ -106,7 +106,7 @@ class ProgramRun:
         if producer is None or producer.index in self.waiting:
             return producer is not None
         ran = any(step.index == producer.index for step in self.program.steps)
-        return not ran and any(self.pending(given) for given in producer.inputs if given)
+        return not ran and any(self.pending(operand) for operand in producer.inputs if operand)
 
     # ---- the schedule ----
 
@@ -255,13 +255,15 @@ def _execute_parts(program: Program, executed: Executed, lower: Callable[[BoundN
         op = bound.node.op
         if bound.node.index not in parts or not isinstance(op, ControlFlow):
             continue
-        given: dict[int, list[Sequence[Array | None]]] = {id(graph): [] for graph in op.graphs}
+        part_inputs: dict[int, list[Sequence[Array | None]]] = {id(graph): [] for graph in op.graphs}
 
         def watch(
-            graph: Graph, inputs: Sequence[Array | None], given: dict[int, list[Sequence[Array | None]]] = given
+            graph: Graph,
+            inputs: Sequence[Array | None],
+            part_inputs: dict[int, list[Sequence[Array | None]]] = part_inputs,
         ) -> None:
-            if id(graph) in given and len(given[id(graph)]) < PART_RUNS:
-                given[id(graph)].append(tuple(inputs))
+            if id(graph) in part_inputs and len(part_inputs[id(graph)]) < PART_RUNS:
+                part_inputs[id(graph)].append(tuple(inputs))
 
         run = Execution(executed.graph, _inputs(executed), dict(executed.before))
         run.values.update(executed.values)
@@ -269,7 +271,7 @@ def _execute_parts(program: Program, executed: Executed, lower: Callable[[BoundN
             run.execute(bound)
         for part, graph in zip(parts[bound.node.index], op.graphs, strict=True):
             layers = {node.node.index: lower(node) for node in graph.bound()}
-            for inputs in given[id(graph)]:
+            for inputs in part_inputs[id(graph)]:
                 inner = values_of(graph, [value for value in inputs if value is not None], {})
                 ProgramRun(part, graph, layers, inner).execute()
                 _execute_parts(part, inner, lower)

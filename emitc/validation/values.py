@@ -295,16 +295,16 @@ class Comparison:
         nodes: list[BoundNode] = []
         wanted = [bound]
         while wanted:
-            each = wanted.pop()
-            if any(each.node is other.node for other in nodes):
+            current = wanted.pop()
+            if any(current.node is other.node for other in nodes):
                 continue
-            nodes.append(each)
-            for tensor in each.inputs:
+            nodes.append(current)
+            for tensor in current.inputs:
                 producer = None if tensor is None else self.graph.producer(self.graph.root(tensor.name).name)
                 if tensor is not None and producer is not None and tensor.name not in self.known:
                     wanted.append(self.graph.bind(producer))
         order = {id(node): place for place, node in enumerate(self.graph.nodes)}
-        return tuple(sorted(nodes, key=lambda each: order[id(each.node)]))
+        return tuple(sorted(nodes, key=lambda member: order[id(member.node)]))
 
 
 def _same_value(tensor: Tensor, old: Tensor | None) -> bool:

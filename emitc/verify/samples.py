@@ -111,17 +111,17 @@ def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:
     keys = set(archive)
     while f"in0_{len(cases)}" in keys:
         k = len(cases)
-        given = [f"in{i}_{k}" for i in range(len(graph.inputs))]
+        listed = [f"in{i}_{k}" for i in range(len(graph.inputs))]
         stated = [f"out{j}_{k}" for j in range(len(graph.outputs))]
         if keys.isdisjoint(stated):
             stated = []
-        for name in (*given, *stated):
+        for name in (*listed, *stated):
             if name not in keys:
                 raise refuse(f"case {k} has no {name}")
-        keys.difference_update(given, stated)
+        keys.difference_update(listed, stated)
         if stated and not any(archive[n].shape for n in stated) and all(graph.tensor(n).shape for n in graph.outputs):
             stated = []
-        cases.append((tuple(archive[n] for n in given), tuple(archive[n] for n in stated)))
+        cases.append((tuple(archive[n] for n in listed), tuple(archive[n] for n in stated)))
     if not cases:
         raise refuse("it has no case")
     if keys:

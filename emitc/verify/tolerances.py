@@ -115,9 +115,9 @@ def tolerances_of(compiled: Compiled) -> Mapping[str, Tolerance]:
     return rules(compiled.graph, compiled.source.format, built)
 
 
-def _tolerated(graph: Graph, onnx: bool, given: Mapping[str, Tolerance]) -> dict[str, Tolerance]:
-    """The rules that are not exact, by the name of what owns the bytes. given: those of the graph's inputs."""
-    tolerances = dict(given)
+def _tolerated(graph: Graph, onnx: bool, input_rules: Mapping[str, Tolerance]) -> dict[str, Tolerance]:
+    """The rules that are not exact, by the name of what owns the bytes. input_rules: those of the graph's inputs."""
+    tolerances = dict(input_rules)
     floats = {tensor.name for tensor in graph.tensors if tensor.dtype in (DType.FLOAT32, DType.FLOAT64)}
     for node in graph.nodes:
         made = [graph.root(name).name for name in node.outputs]
@@ -149,20 +149,20 @@ def _wider(a: Tolerance, b: Tolerance) -> Tolerance:
     return max(a, b, key=_width)
 
 
-def _nested(node: Node, op: ControlFlow, onnx: bool, given: Sequence[Tolerance]) -> Sequence[Tolerance]:
+def _nested(node: Node, op: ControlFlow, onnx: bool, input_rules: Sequence[Tolerance]) -> Sequence[Tolerance]:
     """The rules of the outputs of an operator that runs graphs, from those of its operands.
 
     Going round a loop can only widen them, and there are four rules, so that this comes to an end.
     """
-    links = op.links(len(given))
+    links = op.links(len(input_rules))
     outputs = [EXACT] * len(node.outputs)
     for operand, output in (pair for link in links for pair in link.starts):
-        outputs[output] = _wider(outputs[output], given[operand])
+        outputs[output] = _wider(outputs[output], input_rules[operand])
     while True:
         before = list(outputs)
         for graph, link in zip(op.graphs, links, strict=True):
             entering = [
-                _wider(EXACT if operand < 0 else given[operand], EXACT if output < 0 else outputs[output])
+                _wider(EXACT if operand < 0 else input_rules[operand], EXACT if output < 0 else outputs[output])
                 for operand, output in link.inputs
             ]
             tolerances = _tolerated(

@@ -229,7 +229,7 @@ class Verification:
             sanitized=self.options.sanitize,
             memory_errors=tuple(dict.fromkeys(self.errors)),
             rule=rule,
-            tolerance=max(each.absolute for each in self.rules) if self.rules else 0.0,
+            tolerance=max(one.absolute for one in self.rules) if self.rules else 0.0,
             groups=groups,
             arena_filled=sum(filled),
             arenas=uses if program.regions else (),

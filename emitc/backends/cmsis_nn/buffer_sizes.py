@@ -232,8 +232,8 @@ def as_convolution(version: Version, instructions: InstructionSet, call: Call) -
 
 def turned(call: Call) -> Call:
     """A depthwise convolution of one input channel as the convolution that it is."""
-    each = call.filter
-    return replace(call, filter=Dims(each.c, each.h, each.w, each.n))
+    filter_dims = call.filter
+    return replace(call, filter=Dims(filter_dims.c, filter_dims.h, filter_dims.w, filter_dims.n))
 
 
 def depthwise_conv_wrapper_s8(version: Version, instructions: InstructionSet, call: Call) -> int:

@@ -221,8 +221,8 @@ def transposed(library: Library, bound: BoundNode) -> Layer:
         *_shapes(library, call, channels),
         _quantization(library),
         *(
-            library.context(each.size_bytes, Expression(each.role), role)
-            for each, role in zip(scratch, ("context", "second_context"), strict=True)
+            library.context(buffer.size_bytes, Expression(buffer.role), role)
+            for buffer, role in zip(scratch, ("context", "second_context"), strict=True)
         ),
     )
     tables = _tables(bound, w.array().astype(np.int64), biases)

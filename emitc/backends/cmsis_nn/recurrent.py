@@ -151,8 +151,8 @@ def lstm(library: Library, bound: BoundNode) -> Layer:
     }
     tables, of_gates = _gates(bound)
     members |= of_gates
-    each = _INT16 * sizes.units * (sizes.batches if major else 1)
-    scratch = (Scratch("temp1", each), Scratch("temp2", each))
+    gate_bytes = _INT16 * sizes.units * (sizes.batches if major else 1)
+    scratch = (Scratch("temp1", gate_bytes), Scratch("temp2", gate_bytes))
     pointers = {"temp1": "temp1", "temp2": "temp2", "cell_state": "y2", "hidden_state": "y1"}
     buffers = {name: Expression(pointer) for name, pointer in pointers.items()}
     structures = (

@@ -115,7 +115,7 @@ def sources_of(
         if not defined.inline and defined.file not in files:
             files.add(defined.file)
             # The whole file is linked: what its other functions use has to be there too, as far as this copy has it.
-            mates = [each for each, other in index.items() if other.file == defined.file]
+            mates = [function for function, other in index.items() if other.file == defined.file]
             used = sorted({use for mate in mates for use in index[mate].uses if use in index}, reverse=True)
             wanted += [(use, f"{defined.file.name} uses it") for use in used]
         wanted += [(used, f"{name} uses it") for used in sorted(defined.uses, reverse=True)]

@@ -50,10 +50,10 @@ def source(calls: Sequence[Call]) -> str:
     for number, call in enumerate(calls):
         first = len(parts)
         for kind, group in (("in", call.inputs), ("out", call.outputs)):
-            for i, each in enumerate(group):
+            for i, recorded in enumerate(group):
                 name = f"call_{number}_{kind}_{i}"
-                arrays.append(_array(name, each.data))
-                parts.append(f"{{{name}, {len(each.data)}u, {each.base}, {each.offset}u}}")
+                arrays.append(_array(name, recorded.data))
+                parts.append(f"{{{name}, {len(recorded.data)}u, {recorded.base}, {recorded.offset}u}}")
         rows.append(
             f"{{{checksum(call.payload)}u, {len(call.payload)}u, {first}, {len(call.inputs)}, {len(call.outputs)}}}"
         )

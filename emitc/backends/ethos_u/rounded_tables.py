@@ -30,9 +30,9 @@ def _row(tensor: Tensor) -> Tensor:
 
 def _vela(bound: BoundNode) -> NDArray[np.int64]:
     """Real values in float64, rounded with halves away from zero."""
-    given, made = bound.input(0).quantization, bound.output.quantization
-    assert given is not None and made is not None
-    x = np.float64(np.float32(given.scale)) * (_CODES.astype(np.float64) - given.zero_point)
+    quantization, made = bound.input(0).quantization, bound.output.quantization
+    assert quantization is not None and made is not None
+    x = np.float64(np.float32(quantization.scale)) * (_CODES.astype(np.float64) - quantization.zero_point)
     if isinstance(bound.node.op, Tanh):
         y = np.tanh(x)
     else:

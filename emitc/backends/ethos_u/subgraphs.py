@@ -39,7 +39,7 @@ def convex_regions(graph: Graph, eligible: frozenset[int]) -> tuple[tuple[int, .
         reached[node.index] -= {chosen}
         grown[chosen].ancestors |= reached[node.index]
     order = {node.index: i for i, node in enumerate(graph.nodes)}
-    return tuple(tuple(sorted(each.nodes, key=order.__getitem__)) for each in grown.values())
+    return tuple(tuple(sorted(region.nodes, key=order.__getitem__)) for region in grown.values())
 
 
 def waits_for_state(graph: Graph) -> dict[int, set[int]]:
@@ -80,8 +80,8 @@ def _joined(
         group = {*legal, candidate}
         outside = {s for s in sources if member.get(s) not in group}
         detour = any(group & reached[s] for s in outside)
-        mixed = any(group & grown[each].ancestors for each in group)
-        before = reached[node.index].union(*(grown[each].ancestors for each in group)) - group
+        mixed = any(group & grown[number].ancestors for number in group)
+        before = reached[node.index].union(*(grown[number].ancestors for number in group)) - group
         if not detour and not mixed and not group & _ancestors(before, grown):
             legal.append(candidate)
     if not legal:

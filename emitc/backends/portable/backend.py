@@ -120,7 +120,7 @@ class Portable(Backend):
         ]
         if not requested:
             raise self._absent(bound, wanted, refused)
-        rest = [(each.variant, costs_more(each.cost)) for each in candidates if each.variant != wanted]
+        rest = [(row.variant, costs_more(row.cost)) for row in candidates if row.variant != wanted]
         return Offer(tuple(requested), (*refused, *rest))
 
     def _variant(self, bound: BoundNode, variant: Variant) -> Candidate | Reason:

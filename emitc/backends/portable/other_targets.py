@@ -63,4 +63,4 @@ def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTa
         factor = _COUNTED.get(name, 1.0) * portable / instructions if instructions else 1.0
         if portable > instructions and factor >= LEAST_FACTOR:
             faster.append(FasterTarget(name, target.title, factor))
-    return tuple(sorted(faster, key=lambda each: (-each.factor, each.name)))
+    return tuple(sorted(faster, key=lambda other: (-other.factor, other.name)))

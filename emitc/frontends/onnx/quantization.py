@@ -170,20 +170,20 @@ def _unwrap(rewriter: SourceRewriter) -> None:
 
 def _by_scales(rewriter: SourceRewriter, node: RewriterNode) -> bool:
     """Leaves scales and zero points where they are, if any is computed and there is code for that; adds zero points of 0."""
-    given = [node.input(position) for position in range(8)]
+    operands = [node.input(position) for position in range(8)]
     zeros = (2, 5, 7)
-    whole = all(index != ABSENT for position, index in enumerate(given) if position not in zeros)
+    whole = all(index != ABSENT for position, index in enumerate(operands) if position not in zeros)
     all_constant = all(
-        rewriter.tensors[index].data is not None for index in (*given[1:3], *given[4:]) if index != ABSENT
+        rewriter.tensors[index].data is not None for index in (*operands[1:3], *operands[4:]) if index != ABSENT
     )
     if node.kind not in _BY_SCALES or not whole or all_constant:
         return False
-    dtype = rewriter.tensors[given[0]].dtype
+    dtype = rewriter.tensors[operands[0]].dtype
     if dtype in _QUANTIZED:  # others are refused by the kernel
         for position in zeros:
-            if given[position] == ABSENT:
-                given[position] = rewriter.tensor(f"{node.name}_zero", dtype, (), data=np.zeros((), dtype))
-    node.inputs = _trimmed(given)
+            if operands[position] == ABSENT:
+                operands[position] = rewriter.tensor(f"{node.name}_zero", dtype, (), data=np.zeros((), dtype))
+    node.inputs = _trimmed(operands)
     node.kind = _BY_SCALES[node.kind]
     return True
 

@@ -61,13 +61,13 @@ class SignRewriter:
         self.rewriter.set(tensor, name=name)
         return tensor
 
-    def _around(self, node: RewriterNode, given: Collection[int]) -> list[RewriterNode]:
-        """The node, with nodes after it that turn its uint8 outputs into int8. given: inputs of the model."""
+    def _around(self, node: RewriterNode, inputs: Collection[int]) -> list[RewriterNode]:
+        """The node, with nodes after it that turn its uint8 outputs into int8. inputs: those of the model."""
         late: list[RewriterNode] = []
         if node.blocker is None and self._sees_numbers(node):
             node.inputs = [self._kept(node, index) if index in self.unsigned else index for index in node.inputs]
             for position, index in enumerate(node.outputs):
-                if index in self.unsigned and index not in given:
+                if index in self.unsigned and index not in inputs:
                     raw = self._raw(index)
                     node.outputs[position] = raw
                     late.append(self.rewriter.node("ShiftSign", node.name, [raw], [index]))

@@ -294,9 +294,9 @@ class Inside:
         """Records the operator."""
         operands = tuple(self._tensor(name) for name in inputs)
         made = tuple(self.reader.tensors[self.reader.add_typed(o, kind, op.where)] for o, kind in outputs)
-        given = {**attributes, "opset": self.reader.opset, "outputs_present": tuple(range(len(made)))}
+        stated = {**attributes, "opset": self.reader.opset, "outputs_present": tuple(range(len(made)))}
         kind = op.node.op_type
-        self.reader.nodes.append(SourceNode(op.index, kind, op.name, operands, made, given, "onnx", kind))
+        self.reader.nodes.append(SourceNode(op.index, kind, op.name, operands, made, stated, "onnx", kind))
 
     def _add_loop(self, op: Operator, loop: _Rounds) -> None:
         """Records a loop."""

@@ -38,8 +38,8 @@ class Additions:
         return replace(self.model, tensors=tuple(self.tensors), nodes=tuple(self.nodes), notes=notes)
 
 
-def with_tensors(node: SourceNode, given: Mapping[int, SourceTensor], *, outputs: bool = False) -> SourceNode:
-    """The node with other tensors as inputs, and as outputs where that is asked for. given: by index of its own tensors."""
-    inputs = tuple(given.get(tensor.index, tensor) if tensor else None for tensor in node.inputs)
-    made = tuple(given.get(tensor.index, tensor) for tensor in node.outputs) if outputs else node.outputs
+def with_tensors(node: SourceNode, replacements: Mapping[int, SourceTensor], *, outputs: bool = False) -> SourceNode:
+    """The node with other tensors as inputs, and as outputs if `outputs` is set. replacements: by the index of its own tensors."""
+    inputs = tuple(replacements.get(tensor.index, tensor) if tensor else None for tensor in node.inputs)
+    made = tuple(replacements.get(tensor.index, tensor) for tensor in node.outputs) if outputs else node.outputs
     return replace(node, inputs=inputs, outputs=made)

@@ -145,7 +145,7 @@ _DECODERS = {_TABLE: _from_table, _HUFFMAN: _from_huffman, _PRUNED: _from_pruned
 def _decoded(node: SourceNode, position: int) -> bytes:
     """The value of an output. Raises EmitcError, also where the kind has no code."""
     tensor, pair = node.outputs[position], node.inputs[2 * position : 2 * position + 2]
-    if any(each is None or each.data is None or each.dtype != "uint8" for each in pair):
+    if any(operand is None or operand.data is None or operand.dtype != "uint8" for operand in pair):
         raise node.refusal("TFLM_DECODE reads something else than constants of bytes", tensor.name, _AGAIN, tensor)
     encoded, description = (np.frombuffer(value.data, np.uint8) for value in pair if value and value.data is not None)
     if len(description) < _HEAD:

@@ -121,12 +121,12 @@ def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Raises CannotCompile for a loop that goes on beyond what anyone waits for."""
     op = bound.op(Loop)
-    given = [value for value in inputs if value is not None]
-    limit = int(given[0].reshape(-1)[0]) if op.counted else op.rounds
-    going = bool(given[op.counted].reshape(-1)[0]) if op.conditional else True
+    operands = [value for value in inputs if value is not None]
+    limit = int(operands[0].reshape(-1)[0]) if op.counted else op.rounds
+    going = bool(operands[op.counted].reshape(-1)[0]) if op.conditional else True
     first = op.counted + op.conditional
-    values, scanned = given[first:][: op.carried], given[first + op.carried :][: op.scanned]
-    rest = given[first + op.carried + op.scanned :]
+    values, scanned = operands[first:][: op.carried], operands[first + op.carried :][: op.scanned]
+    rest = operands[first + op.carried + op.scanned :]
     turned = op.backward + (False,) * len(bound.outputs)
     made = [np.zeros(t.shape, t.dtype.value) for t in bound.outputs[op.carried :]]
     allowed = rounds_within(work(bound))

@@ -103,7 +103,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     steps = node.integer("stride_h", low=1, high=_MAX_EXTRA), node.integer("stride_w", low=1, high=_MAX_EXTRA)
     same = node.text("padding", ("SAME", "VALID")) == "SAME"
     activation = node.fused_activation(("NONE", "RELU", "RELU6", "RELU_N1_TO_1"))
-    ends = [_tflite_ends(*each, same=same) for each in zip(sizes[1:3], steps, w.shape[1:3], x.shape[1:3], strict=True)]
+    ends = [_tflite_ends(*axis, same=same) for axis in zip(sizes[1:3], steps, w.shape[1:3], x.shape[1:3], strict=True)]
     (top, bottom, extra_h), (left, right, extra_w) = ends
     window = Window(*steps, Padding(top, bottom, left, right))
     numerics = Numerics.PLAIN if x.dtype == "float32" else Numerics.TFLITE
@@ -111,11 +111,11 @@ def from_tflite(node: SourceNode) -> Parsed:
     return Parsed(op, (2, WEIGHTS, 3))
 
 
-def _tflite_ends(size: int, stride: int, kernel: int, given: int, *, same: bool) -> tuple[int, int, int]:
+def _tflite_ends(size: int, stride: int, kernel: int, output: int, *, same: bool) -> tuple[int, int, int]:
     """Along one dimension: elements cut off at the start and at the end, and those beyond the filter."""
     outputs = -(-(size if same else size - kernel + 1) // stride)
     before = max(0, (outputs - 1) * stride + kernel - size) // 2
-    at_end = (given - 1) * stride + kernel - before - size
+    at_end = (output - 1) * stride + kernel - before - size
     return before, max(0, at_end), max(0, -at_end)
 
 

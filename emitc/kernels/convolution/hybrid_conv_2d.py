@@ -249,7 +249,7 @@ def _reference(
     images = x if op.window is not None else x.reshape(-1, 1, 1, filters.shape[3])
     pairs = [quantized(image) for image in images]
     values = np.stack([value for value, _ in pairs])
-    step = np.array([each for _, each in pairs], np.float32).reshape(-1, 1, 1, 1)
+    step = np.array([scale for _, scale in pairs], np.float32).reshape(-1, 1, 1, 1)
     size = op.window_or_pixel.output(*values.shape[1:3], *filters.shape[1:3])
     acc = convolved(op.window_or_pixel, values, filters, np.zeros((len(values), *size, len(filters)), np.int64))
     scales = np.array(w.quantization.scales, np.float32)

@@ -66,10 +66,10 @@ def convolved(window: Window, image: NDArray[Any], weights: NDArray[Any], acc: N
     """acc [N, OH, OW, O] and the products of the image with weights [O, KH, KW, I / groups], tap by tap."""
     out_c, kernel_h, kernel_w, in_c = weights.shape
     groups = image.shape[3] // in_c
-    each = out_c // groups
+    channels = out_c // groups
     for ky, kx, values in window.taps(image, 0, kernel_h, kernel_w):
         for g in range(groups):
-            group = slice(g * each, (g + 1) * each)
+            group = slice(g * channels, (g + 1) * channels)
             acc[..., group] += values[..., g * in_c : (g + 1) * in_c] @ weights[group, ky, kx].T
     return acc
 

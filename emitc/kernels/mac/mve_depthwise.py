@@ -93,14 +93,14 @@ def records(taps: Array, folded: FoldedWeights, order: NDArray[np.int64]) -> NDA
     """
     count = len(order) // LANES
 
-    def each(values: Sequence[float], dtype: str) -> NDArray[np.int8]:
+    def record(values: Sequence[float], dtype: str) -> NDArray[np.int8]:
         spread = (np.full(len(order), values[0], dtype) if len(values) == 1 else np.array(values, dtype))[order]
         return spread.view(np.int8).reshape(count, -1)
 
     scale, start = folded.scale, np.asarray(folded.bias[order], "<i4").view(np.int8).reshape(count, -1)
     parts = [taps.astype(np.int8).reshape(9, -1, LANES).transpose(1, 0, 2).reshape(count, -1)]
     if scale.q31:
-        parts += [each(scale.shift, "i1"), start, each(scale.q31, "<i4")]
+        parts += [record(scale.shift, "i1"), start, record(scale.q31, "<i4")]
     else:
-        parts += [start, each(scale.real, "<f4")]
+        parts += [start, record(scale.real, "<f4")]
     return np.concatenate(parts, axis=1).reshape(-1)

@@ -228,19 +228,19 @@ class FoldedWeights:
     def scaling_tables(self) -> tuple[Table, ...]:
         """Multipliers and shifts; the short functions take bits to the right."""
         scale, spec = self.scale, self.spec
-        each = "per output channel" if scale.per_channel else "for all channels"
+        extent = "per output channel" if scale.per_channel else "for all channels"
         if spec.exact_rounding:
             mantissa, left = (tuple(part.tolist()) for part in factor_parts(scale))
-            what = f"left shift of the sum {each}"
+            what = f"left shift of the sum {extent}"
             return (
-                Table("multiplier", "int32_t", mantissa, f"mantissa of the float32 factor {each}"),
+                Table("multiplier", "int32_t", mantissa, f"mantissa of the float32 factor {extent}"),
                 Table("left_shift", "int8_t", left, what),
             )
         tables = requantization_tables(scale, spec)
         if not spec.rounding:
             return tables
         right = tuple(-int(value) for value in tables[1].values)
-        return tables[0], Table("right", "int8_t", right, f"right shift of the product {each}")
+        return tables[0], Table("right", "int8_t", right, f"right shift of the product {extent}")
 
     def tables(self, weights: Table) -> tuple[Table, ...]:
         """Weights, bias, and what requantizes the sums."""

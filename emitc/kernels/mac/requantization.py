@@ -146,14 +146,14 @@ def reduced(bound: BoundNode) -> bool:
 
 def requantization_tables(scale: Requantization, kind: KernelSpec) -> tuple[Table, ...]:
     """Multipliers and shifts, or float32 factors, as constant arrays."""
-    each = "per output channel" if scale.per_channel else "for all channels"
+    extent = "per output channel" if scale.per_channel else "for all channels"
     if scale.reduced:
-        return int16x8.tables(scale.q31, scale.shift, kind, each)
+        return int16x8.tables(scale.q31, scale.shift, kind, extent)
     if scale.real:
-        return (Table("multiplier", "float", scale.real, f"float32 factor {each}"),)
+        return (Table("multiplier", "float", scale.real, f"float32 factor {extent}"),)
     return (
-        Table("multiplier", "int32_t", scale.q31, f"Q31 multiplier {each}"),
-        Table("shift", "int8_t", scale.shift, f"shift of the product {each}, positive left"),
+        Table("multiplier", "int32_t", scale.q31, f"Q31 multiplier {extent}"),
+        Table("shift", "int8_t", scale.shift, f"shift of the product {extent}, positive left"),
     )
 
 

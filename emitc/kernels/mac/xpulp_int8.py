@@ -151,6 +151,6 @@ def _in_tiles(problem: MacProblem) -> bool:
 
 def _tiled(layer: Layer, pixels: int) -> Layer:
     """The layer of a kernel that makes so many pixels at a time."""
-    orders = (each.order for each in layer.overlaps)
+    orders = (overlap.order for overlap in layer.overlaps)
     tiled = [replace(order, tile=pixels) for order in orders if isinstance(order, WindowOrder)]
     return replace(layer, overlaps=tuple(replace(o, order=t) for o, t in zip(layer.overlaps, tiled, strict=True)))

@@ -121,20 +121,20 @@ def lower(bound: BoundNode) -> Layer:
     if w.quantization and not w.quantization.per_tensor:
         return _by_pixels(bound)
     out, depth = w.shape
-    given = [bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)]
+    tensors = [bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)]
     tables = [
         Table(role, tensor.dtype.c_type, tuple(tensor.array().reshape(-1).tolist()), role)
-        for role, tensor in zip(_ROLES, given, strict=True)
+        for role, tensor in zip(_ROLES, tensors, strict=True)
         if tensor is not None and tensor.is_constant
     ]
-    operands = tuple(i for i, tensor in enumerate(given) if tensor is not None and not tensor.is_constant)
+    operands = tuple(i for i, tensor in enumerate(tensors) if tensor is not None and not tensor.is_constant)
     params: tuple[Param, ...] = (
         Param("rows", "int32_t", x.elements // depth),
         Param("in", "int32_t", depth),
         Param("out", "int32_t", out),
     )
     if x.dtype is DType.FLOAT32:
-        tables += [Table("bias", "float", (0.0,) * out, "none")] if given[BIAS] is None else []
+        tables += [Table("bias", "float", (0.0,) * out, "none")] if tensors[BIAS] is None else []
         spec = KernelSpec(x="float", w="float", y="float", acc="float")
         params += bound_params(bound.op(ComputedFullyConnected).activation, DType.FLOAT32)
         return Layer(

@@ -62,8 +62,8 @@ def _check(bound: BoundNode) -> None:
 
 
 def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    given, table = operand(bound, inputs, 0).astype(np.int64), operand(bound, inputs, _TABLE)
-    rows = table[np.clip(np.where(given < 0, given + len(table), given), 0, len(table) - 1)]
+    indices, table = operand(bound, inputs, 0).astype(np.int64), operand(bound, inputs, _TABLE)
+    rows = table[np.clip(np.where(indices < 0, indices + len(table), indices), 0, len(table) - 1)]
     if not _hybrid(bound):
         return (rows,)
     return (rows.astype(np.float32) * np.float32(bound.input(_TABLE).scale),)

@@ -116,11 +116,11 @@ def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array,
     if op.indices is not None:
         indices = np.array(op.indices)
     else:
-        given = np.asarray(operand(bound, inputs, _INDICES), np.int64)
-        indices = np.clip(np.where(given < 0, given + size, given), 0, size - 1)
+        stated = np.asarray(operand(bound, inputs, _INDICES), np.int64)
+        indices = np.clip(np.where(stated < 0, stated + size, stated), 0, size - 1)
     batches = math.prod(op.shape[: op.batch_dims])
-    each = zip(x.reshape(batches, *_blocks(bound)), indices.reshape(batches, -1), strict=True)
-    values = np.stack([picked(part, _positions(bound, chosen)) for part, chosen in each])
+    pairs = zip(x.reshape(batches, *_blocks(bound)), indices.reshape(batches, -1), strict=True)
+    values = np.stack([picked(part, _positions(bound, chosen)) for part, chosen in pairs])
     return (values.reshape(_output_shapes(bound)[0]),)
 
 

@@ -18,7 +18,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics
 from emitc.kernels.contract import KernelDef, Parsed, unsupported
 from emitc.kernels.movement import pad_modes
 from emitc.kernels.movement.pad_modes import MODES, BorderPad, CroppingPad, PaddedOp, output_shapes, transposed
-from emitc.kernels.shared.integer_attributes import axes_of, given
+from emitc.kernels.shared.integer_attributes import axes_of, integer_list
 from emitc.kernels.shared.padding_value import filling
 from emitc.kernels.shared.pointwise import dequantized, operand
 from emitc.kernels.shared.strided_copy import (
@@ -102,8 +102,8 @@ def _from_tflite(node: SourceNode) -> Parsed:
 def _onnx_paddings(node: SourceNode) -> tuple[tuple[int, int], ...]:
     """Before and after of each dimension; those of the dimensions in `axes` only, where it is given."""
     rank = len(node.input(0).shape)
-    pads = given(node, "paddings" if node.integer("opset", 13) < 2 else "pads", 1)
-    axes = given(node, "axes", 3)
+    pads = integer_list(node, "paddings" if node.integer("opset", 13) < 2 else "pads", 1)
+    axes = integer_list(node, "axes", 3)
     listed = tuple(range(rank)) if axes is None else axes_of(node, axes, rank)
     if pads is None or len(pads) != 2 * len(listed):
         raise node.refusal(
@@ -217,9 +217,11 @@ def _lower(bound: BoundNode) -> Layer:
         plain = move_layer(replace(bound, inputs=(replace(x, data=None),)), _walk(bound), _UNKNOWN)
         return replace(plain, operands=(0, _VALUE), tables=())
     value = np.array([filled], x.dtype.value)
-    each = value.view(np.int8 if x.dtype is DType.INT8 else np.uint8)
-    if (each == each[0]).all():
-        return move_layer(bound, _walk(bound), values_table("padding_byte", each[:1], "every byte of the padding"))
+    fill_bytes = value.view(np.int8 if x.dtype is DType.INT8 else np.uint8)
+    if (fill_bytes == fill_bytes[0]).all():
+        return move_layer(
+            bound, _walk(bound), values_table("padding_byte", fill_bytes[:1], "every byte of the padding")
+        )
     return move_layer(bound, _walk(bound), values_table("padding", value, "one element of the padding"))
 
 

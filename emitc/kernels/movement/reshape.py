@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from emitc.ir import BoundNode, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_same_dtype, require_same_quantization
-from emitc.kernels.shared.integer_attributes import axes_of, given, resolved_shape
+from emitc.kernels.shared.integer_attributes import axes_of, integer_list, resolved_shape
 from emitc.kernels.shared.pointwise import copied, operand
 from emitc.kernels.shared.strided_copy import require_same_values
 from emitc.source import MAX_RANK, SourceNode
@@ -83,7 +83,7 @@ def _flatten_from_onnx(node: SourceNode) -> Parsed:
 
 def _reshape_from_onnx(node: SourceNode) -> Parsed:
     node.counts((1, 2))
-    wanted = given(node, "shape", 1)
+    wanted = integer_list(node, "shape", 1)
     if wanted is None:
         raise node.refusal("Reshape has no shape", "it is neither an input nor an attribute")
     if not node.integer("allowzero", 0):
@@ -93,7 +93,7 @@ def _reshape_from_onnx(node: SourceNode) -> Parsed:
 
 def _squeeze_from_onnx(node: SourceNode) -> Parsed:
     node.counts((1, 2))
-    shape, listed = node.input(0).shape, given(node, "axes", 1)
+    shape, listed = node.input(0).shape, integer_list(node, "axes", 1)
     if listed is None:
         listed = tuple(i for i, d in enumerate(shape) if d == 1)
     axes = axes_of(node, listed, len(shape))
@@ -106,7 +106,7 @@ def _squeeze_from_onnx(node: SourceNode) -> Parsed:
 
 def _unsqueeze_from_onnx(node: SourceNode) -> Parsed:
     node.counts((1, 2))
-    shape, listed = node.input(0).shape, given(node, "axes", 1)
+    shape, listed = node.input(0).shape, integer_list(node, "axes", 1)
     if listed is None or len(shape) + len(listed) > MAX_RANK:
         raise node.refusal(
             f"Unsqueeze has the axes {list(listed or ())}",

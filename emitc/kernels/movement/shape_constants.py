@@ -65,13 +65,13 @@ def _zeros_like(node: SourceNode) -> Parsed:
 
 def _fill(node: SourceNode) -> Parsed:
     node.counts((2, 2))
-    shape, given = node.constant_integers(0, "shape"), node.input(1)
-    if len(shape) > MAX_RANK or min(shape, default=1) < 1 or math.prod(shape) > MAX_TENSOR_BYTES or given.elements != 1:
+    shape, value = node.constant_integers(0, "shape"), node.input(1)
+    if len(shape) > MAX_RANK or min(shape, default=1) < 1 or math.prod(shape) > MAX_TENSOR_BYTES or value.elements != 1:
         raise node.refusal(
-            f"FILL makes {list(shape)} of {given.elements} values",
+            f"FILL makes {list(shape)} of {value.elements} values",
             f"at most {MAX_RANK} dimensions over 0, and one value, are expected",
         )
-    if given.data is None:
+    if value.data is None:
         return Parsed(Expand((1,) * len(shape), shape), operands=(1,))
     return Parsed(Fill(shape, (node.value(1, "value").reshape(-1)[0].item(),)), operands=())
 

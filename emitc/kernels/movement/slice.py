@@ -22,7 +22,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.movement.strided_slice_masks import written_out
-from emitc.kernels.shared.integer_attributes import axes_of, given
+from emitc.kernels.shared.integer_attributes import axes_of, integer_list
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import StridedLoop, move_layer, require_depth, require_same_type, strides, walk
 from emitc.source import SourceNode
@@ -72,9 +72,9 @@ def _reverse_from_tflite(node: SourceNode) -> Parsed:
     return Parsed(Slice(starts, tuple(-1 if axis in axes else 1 for axis in range(len(shape))), shape))
 
 
-def _position(given: int, size: int, stride: int) -> int:
+def _position(position: int, size: int, stride: int) -> int:
     """A begin or end as an index: from the front, within the tensor or one element outside in the direction of the stride."""
-    index = given + size if given < 0 else given
+    index = position + size if position < 0 else position
     return min(max(index, 0), size) if stride > 0 else min(max(index, -1), size - 1)
 
 
@@ -124,10 +124,10 @@ def _strided_slice_from_tflite(node: SourceNode) -> Parsed:
 def _slice_from_onnx(node: SourceNode) -> Parsed:
     node.counts((1, 5))
     shape = node.input(0).shape
-    starts, ends = given(node, "starts", 1), given(node, "ends", 2)
+    starts, ends = integer_list(node, "starts", 1), integer_list(node, "ends", 2)
     if starts is None or ends is None:
         raise node.refusal("Slice has no starts or ends", "both are needed")
-    axes, steps = given(node, "axes", 3), given(node, "steps", 4)
+    axes, steps = integer_list(node, "axes", 3), integer_list(node, "steps", 4)
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:

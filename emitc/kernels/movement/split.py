@@ -15,7 +15,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed
-from emitc.kernels.shared.integer_attributes import given
+from emitc.kernels.shared.integer_attributes import integer_list
 from emitc.kernels.shared.joined_rows import axis_of, check_parts, split_layer, variants
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import Layer
@@ -65,14 +65,14 @@ def _split_from_tflite(node: SourceNode) -> Parsed:
 
 def _split_v_from_tflite(node: SourceNode) -> Parsed:
     node.counts((3, 3), (1, max(1, len(node.outputs))))
-    shape, given = node.input(0).shape, node.constant_integers(1, "sizes")
+    shape, stated = node.input(0).shape, node.constant_integers(1, "sizes")
     axis = _axis_input(node, 2, shape)
-    _require_outputs(node, len(given))
-    rest = shape[axis] - sum(size for size in given if size != -1)
-    sizes = tuple(rest if size == -1 else size for size in given)
-    if given.count(-1) > 1 or min(sizes) < 0 or sum(sizes) != shape[axis]:
+    _require_outputs(node, len(stated))
+    rest = shape[axis] - sum(size for size in stated if size != -1)
+    sizes = tuple(rest if size == -1 else size for size in stated)
+    if stated.count(-1) > 1 or min(sizes) < 0 or sum(sizes) != shape[axis]:
         raise node.refusal(
-            f"SPLIT_V makes parts of {list(given)}", f"they must add up to dimension {axis} of {list(shape)}"
+            f"SPLIT_V makes parts of {list(stated)}", f"they must add up to dimension {axis} of {list(shape)}"
         )
     return Parsed(SplitV(axis, sizes), (0,))
 
@@ -85,7 +85,7 @@ def _split_from_onnx(node: SourceNode) -> Parsed:
         raise node.unsupported(
             "Split with outputs left out is not supported", "every part is written", "name every output of the operator"
         )
-    sizes = given(node, "split", 1)
+    sizes = integer_list(node, "split", 1)
     if sizes is None:
         if node.integer("num_outputs", parts) != parts or (
             shape[axis] % parts and "num_outputs" not in node.attributes

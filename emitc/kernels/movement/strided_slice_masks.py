@@ -18,11 +18,11 @@ def written_out(
     lists: begins, ends and strides as the file has them. Places are those in the output, ascending. Raises what is wrong: lists
     of different lengths, more than one ellipsis, more positions than dimensions.
     """
-    rank, given = len(node.input(0).shape), len(lists[0])
+    rank, count = len(node.input(0).shape), len(lists[0])
     ellipsis, new = node.integer("ellipsis_mask", 0), node.integer("new_axis_mask", 0)
-    dots = [i for i in range(given) if ellipsis >> i & 1]
-    fresh = [i for i in range(given) if new >> i & 1 and i not in dots]
-    covered = rank - (given - len(dots) - len(fresh))
+    dots = [i for i in range(count) if ellipsis >> i & 1]
+    fresh = [i for i in range(count) if new >> i & 1 and i not in dots]
+    covered = rank - (count - len(dots) - len(fresh))
     if len({len(values) for values in lists}) != 1 or len(dots) > 1 or covered < 0:
         raise node.refusal(
             f"STRIDED_SLICE has {', '.join(str(len(values)) for values in lists)} begins, ends and strides",
@@ -42,12 +42,12 @@ def written_out(
     inserted: list[int] = []
     place = 0
     # Without an ellipsis, one at the end is meant.
-    for i in range(given if dots else given + 1):
+    for i in range(count if dots else count + 1):
         if i in fresh:
             inserted.append(place)
             place += 1
             continue
-        whole = i in dots or i == given
+        whole = i in dots or i == count
         for _ in range(covered if whole else 1):
             axis = len(begins)
             begins.append(0 if whole else lists[0][i])

@@ -113,10 +113,10 @@ def _rows(bound: BoundNode) -> _Rows:
     if isinstance(op, InstanceNormalization):
         return _Rows(batches * channels, 1, image, channels)
     assert isinstance(op, GroupNormalization)
-    each = channels // op.groups
+    group_channels = channels // op.groups
     if scale.elements == channels:
-        return _Rows(batches * op.groups, each, image, op.groups)
-    return _Rows(batches * op.groups, 1, each * image, op.groups)
+        return _Rows(batches * op.groups, group_channels, image, op.groups)
+    return _Rows(batches * op.groups, 1, group_channels * image, op.groups)
 
 
 def check(bound: BoundNode) -> None:

@@ -358,13 +358,13 @@ def lower(bound: BoundNode) -> Layer:
     of_x, of_h = starts(bound)
     factor, right = tanh_scaling(cell_exponent(bound))
     limit = cell_limit(bound)
-    biases, each = tuple(of_x.reshape(-1).tolist()), "for i, f, g, o of inputs, then of states"
+    biases, extent = tuple(of_x.reshape(-1).tolist()), "for i, f, g, o of inputs, then of states"
     tables: tuple[Table, ...] = (
         _weights("w", bound, INPUT, "int8_t", "input weights"),
         _weights("r", bound, RECURRENT, "int8_t", "recurrent weights"),
     )
     if in_shorts(bound):
-        factors = int16x8.tables([m.q31 for m in gates], [m.shift for m in gates], _SHORTS, each)
+        factors = int16x8.tables([m.q31 for m in gates], [m.shift for m in gates], _SHORTS, extent)
         tables = (*tables, Table("bias", "int64_t", biases, "biases of each unit's gates"), *factors, sigmoid_table())
     else:
         starts_of_h = tuple(of_h.reshape(-1).tolist())
@@ -372,7 +372,7 @@ def lower(bound: BoundNode) -> Layer:
             *tables,
             Table("bias", "int32_t", biases, "biases of each unit's gates with the input's zero point"),
             Table("start", "int32_t", starts_of_h, "the hidden state's zero point in the same sums"),
-            Table("multiplier", "int32_t", tuple(m.q31 for m in gates), f"Q31 {each}"),
+            Table("multiplier", "int32_t", tuple(m.q31 for m in gates), f"Q31 {extent}"),
             Table("shift", "int8_t", tuple(m.shift for m in gates), "shift of the product, positive left"),
             sigmoid_table(),
         )

@@ -113,8 +113,8 @@ def pick_layer(bound: BoundNode, shape: Shape, positions: Sequence[Int64], fill:
     counts = tuple(loop.size for loop in walked)
     offsets = tuple(
         int(v) * step if v != OUTSIDE else _OUTSIDE_BYTES
-        for each, step in zip(walked, steps, strict=True)
-        for v in each
+        for indices, step in zip(walked, steps, strict=True)
+        for v in indices
     )
     operands, tables = data_operands(x)
     tables += (

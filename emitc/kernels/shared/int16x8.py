@@ -93,11 +93,11 @@ def spec(filters: Int64, bias: Int64, shifts: Sequence[int], *, reduced: bool) -
     return WIDE
 
 
-def tables(q31: Sequence[int], shifts: Sequence[int], kind: KernelSpec, each: str) -> tuple[Table, ...]:
+def tables(q31: Sequence[int], shifts: Sequence[int], kind: KernelSpec, extent: str) -> tuple[Table, ...]:
     """Multipliers of 16 bits, and the right shifts of their products beyond the bits that the kernel drops first."""
     first = 0 if kind.acc == "int64_t" else 16
     right = tuple(15 - shift - first for shift in shifts)
     return (
-        Table("multiplier", "int16_t", tuple(reduced_multiplier(q) for q in q31), f"Q15 multiplier {each}"),
-        Table("right", "int8_t", right, f"right shift of the product {each}"),
+        Table("multiplier", "int16_t", tuple(reduced_multiplier(q) for q in q31), f"Q15 multiplier {extent}"),
+        Table("right", "int8_t", right, f"right shift of the product {extent}"),
     )

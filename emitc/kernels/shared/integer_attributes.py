@@ -16,7 +16,7 @@ def listed(node: SourceNode, name: str) -> tuple[int, ...] | None:
     return tuple(int(item) for item in value)
 
 
-def given(node: SourceNode, name: str, position: int) -> tuple[int, ...] | None:
+def integer_list(node: SourceNode, name: str, position: int) -> tuple[int, ...] | None:
     """The list in input `position`, else in the attribute `name`, else None."""
     return node.constant_integers(position, name) if node.has_input(position) else listed(node, name)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from emitc.ir import BoundNode, DType, Shape
-from emitc.kernels.shared.integer_attributes import given
+from emitc.kernels.shared.integer_attributes import integer_list
 from emitc.kernels.shared.pointwise import printed
 from emitc.layer import KernelSpec, Layer, Param, ReductionFormula
 from emitc.source import SourceNode
@@ -65,7 +65,7 @@ def onnx_axes(node: SourceNode) -> tuple[int, ...]:
     None named: all, or with noop_with_empty_axes none.
     """
     rank = len(node.input(0).shape)
-    listed = given(node, "axes", 1)
+    listed = integer_list(node, "axes", 1)
     if not listed:
         return () if node.integer("noop_with_empty_axes", 0, 0, 1) else tuple(range(rank))
     if not all(-rank <= axis < rank for axis in listed):

@@ -20,11 +20,11 @@ def watched(watch: Watch) -> Iterator[None]:
         _WATCH.reset(token)
 
 
-def executed(graph: Graph, given: Mapping[str, Array]) -> dict[str, Array]:
+def executed(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The values that are given, and what the operators' references make of them and of the constants, by tensor name."""
     from emitc.kernels import kernel_of
 
-    values = {t.name: t.array() for t in graph.tensors if t.is_constant} | dict(given)
+    values = {t.name: t.array() for t in graph.tensors if t.is_constant} | dict(inputs)
 
     def known(name: str) -> Array:
         tensor = graph.tensor(name)
@@ -47,8 +47,8 @@ def run_nested(graph: Graph, inputs: Sequence[Array | None]) -> tuple[Array, ...
     watch = _WATCH.get()
     if watch is not None:
         watch(graph, inputs)
-    given = {name: value for name, value in zip(graph.inputs, inputs, strict=True) if value is not None}
-    values = executed(graph, given)
+    operands = {name: value for name, value in zip(graph.inputs, inputs, strict=True) if value is not None}
+    values = executed(graph, operands)
     return tuple(values[name] for name in graph.outputs)
 
 

@@ -169,8 +169,8 @@ class _PanelDrawing:
             *([shown_name(bar.what, 200)] if bar.what else []),
             f"{bar.size_bytes} bytes at {bar.offset_bytes}, alive in steps {_range(bar.first, bar.end)}",
         ]
-        for other, each in self._partners.get(number - 1, ()):
-            lines.append(f"shares {each.high - each.low} bytes with {other + 1}, {_range(each.first, each.end)}")
+        for other, pair in self._partners.get(number - 1, ()):
+            lines.append(f"shares {pair.high - pair.low} bytes with {other + 1}, {_range(pair.first, pair.end)}")
         fill = f' fill="{_colour(number, bar.kind)}"'
         drawn = _rect("bar scratch" if bar.kind == "scratch" else "bar", *self._box(bar), fill)
         return f'<g id="bar-{self._index}-{number}">{drawn}<title>{_escaped(chr(10).join(lines))}</title></g>'
@@ -188,7 +188,7 @@ class _PanelDrawing:
     def _bands(self) -> list[str]:
         """Bands under the bars: steps that stand for several operators, and the peak."""
         steps = enumerate(self._picture.steps)
-        bands = [(step, "rows", f"{each.text} = {each.stands_for}") for step, each in steps if each.stands_for]
+        bands = [(step, "rows", f"{bar.text} = {bar.stands_for}") for step, bar in steps if bar.stands_for]
         if self._peak >= 0:
             bands.append((self._peak, "peak", "the peak: most bytes are held here"))
         height = self._names_at + _STEP_LABELS - self._ceiling

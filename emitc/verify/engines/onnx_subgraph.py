@@ -112,7 +112,7 @@ class _OuterConstants:
             self.constants.append(self._constants[name])
             return True
         node = self._writers.get(name)
-        if node is None or _inside(node) or not all(self.has(each) for each in node.input if each):
+        if node is None or _inside(node) or not all(self.has(operand) for operand in node.input if operand):
             return False
         if node not in self.nodes:
             self.nodes.append(node)

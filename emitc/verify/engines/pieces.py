@@ -32,9 +32,9 @@ class _Piece:
     """
 
     def __init__(
-        self, label: str, given: Sequence[int], made: Sequence[int], data: bytes, unfit: str, other: str
+        self, label: str, inputs: Sequence[int], outputs: Sequence[int], data: bytes, unfit: str, other: str
     ) -> None:
-        self.label, self.given, self.made, self._data, self._unfit = label, given, made, data, unfit
+        self.label, self.inputs, self.outputs, self._data, self._unfit = label, inputs, outputs, data, unfit
         self._unfit_other = other
         self.reset()
 
@@ -165,10 +165,10 @@ class PiecesEngine:
                 index = int(operator.outputs[0])
                 self._values[index] = self._state.get(self._handle(operator), self._first_value(index))
             elif piece is not None:
-                outputs, count = piece.run([self._value(index) for index in piece.given], self._compare)
+                outputs, count = piece.run([self._value(index) for index in piece.inputs], self._compare)
                 before = self._counts.get(piece.label, (0, 0))
-                self._counts[piece.label] = before[0] + count, before[1] + sum(each.size for each in outputs)
-                for index, output in zip(piece.made, outputs, strict=True):
+                self._counts[piece.label] = before[0] + count, before[1] + sum(value.size for value in outputs)
+                for index, output in zip(piece.outputs, outputs, strict=True):
                     stated = self._type_of(index)[1]
                     if output.shape != stated:
                         raise _refused(f"{piece.label} gives {list(output.shape)}, the file says {stated}")
@@ -213,9 +213,9 @@ class PiecesEngine:
 
     def _handle(self, operator: Any) -> tuple[bytes, bytes]:
         """What a variable is called: the names of the VAR_HANDLE that the operator reads."""
-        for each, code in zip(self._graph.operators, self._codes, strict=True):
-            if code == "VAR_HANDLE" and each.outputs[0] == operator.inputs[0]:
-                return _named(each)
+        for other, code in zip(self._graph.operators, self._codes, strict=True):
+            if code == "VAR_HANDLE" and other.outputs[0] == operator.inputs[0]:
+                return _named(other)
         raise _refused("a variable has no handle")
 
     def _piece(self, position: int) -> _Piece | None:
@@ -223,8 +223,8 @@ class PiecesEngine:
         operator, code = self._graph.operators[position], self._codes[position]
         if code in ("VAR_HANDLE", "ASSIGN_VARIABLE", "CALL_ONCE"):
             return None
-        inside = [each for graph in self._model.subgraphs[1:] for each in graph.operators or ()]
-        variables = {_named(each) for each in inside if self._code_of(each) == "VAR_HANDLE"}
+        inside = [inner for graph in self._model.subgraphs[1:] for inner in graph.operators or ()]
+        variables = {_named(inner) for inner in inside if self._code_of(inner) == "VAR_HANDLE"}
         set_once = variables if "CALL_ONCE" in self._codes else set()
         if code == "READ_VARIABLE" and self._handle(operator) not in set_once:
             return None  # TFLite Micro sets no first value where nothing assigns the variable
@@ -237,8 +237,8 @@ class PiecesEngine:
             before = [o for o, c in others if c == "CALL_ONCE" or (c == "VAR_HANDLE" and o.outputs[0] == handle)]
             kept = before + kept
         made = [int(index) for index in operator.outputs]
-        within = {int(index) for each in kept for index in each.outputs}
-        read = dict.fromkeys(int(index) for each in kept for index in each.inputs if index >= 0)
+        within = {int(index) for inner in kept for index in inner.outputs}
+        read = dict.fromkeys(int(index) for inner in kept for index in inner.inputs if index >= 0)
         tensors = self._graph.tensors
         entering = [
             i for i in read if i not in within and self._data_of(tensors[i]) is None and not tensors[i].isVariable
@@ -264,24 +264,24 @@ class PiecesEngine:
             return READS_INT8_MEMORY
         return ""
 
-    def _cut(self, operators: Sequence[Any], given: Sequence[int], made: Sequence[int]) -> bytes:
+    def _cut(self, operators: Sequence[Any], inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
         model, graph = copy.copy(self._model), copy.copy(self._graph)
-        lists = [each.inputs for each in operators] + [each.outputs for each in operators]
+        lists = [item.inputs for item in operators] + [item.outputs for item in operators]
         lists += [operator.intermediates for operator in operators if operator.intermediates is not None]
         used = sorted({int(index) for values in lists for index in values if index >= 0})
         place = {old: new for new, old in enumerate(used)}
         graph.tensors = [self._graph.tensors[index] for index in used]
-        graph.inputs, graph.outputs = [place[i] for i in given], [place[i] for i in made]
+        graph.inputs, graph.outputs = [place[i] for i in inputs], [place[i] for i in outputs]
         called = self._called_by(operators)
-        graph.operators = [_calling(each, called, place) for each in operators]
+        graph.operators = [_calling(item, called, place) for item in operators]
         # Other graphs are left out: TFLite Micro prepares every graph, and ends its process at an empty one.
         model.subgraphs = [graph, *(copy.copy(self._model.subgraphs[index]) for index in called)]
         for inner in model.subgraphs[1:]:
-            inner.operators = [_calling(each, called) for each in inner.operators or ()]
+            inner.operators = [_calling(item, called) for item in inner.operators or ()]
         model.metadata = model.metadataBuffer = model.signatureDefs = None
         needed = {tensor.buffer for subgraph in model.subgraphs for tensor in subgraph.tensors or ()}
         schema, buffers = self._runtime.schema_fb, enumerate(self._model.buffers)
-        model.buffers = [_Buffer(schema, each.data) if i in needed else schema.BufferT() for i, each in buffers]
+        model.buffers = [_Buffer(schema, item.data) if i in needed else schema.BufferT() for i, item in buffers]
         builder = flatbuffers.Builder(1024)
         builder.Finish(model.Pack(builder), b"TFL3")
         return bytes(builder.Output())

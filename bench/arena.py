@@ -38,12 +38,12 @@ HEADS = {
 }
 """TensorFlow Lite Micro's planned activations, bytes; its arena holds the interpreter's structures as well."""
 MODES: dict[str, dict[str, Any]] = {
-    "apart": {"disabled": frozenset({"overlap", "streaming"})},
-    "same": {"disabled": frozenset({"overlap", "streaming"})},
+    "no-overlap": {"disabled": frozenset({"overlap", "streaming"})},
+    "no-overlap-same-kernels": {"disabled": frozenset({"overlap", "streaming"})},
     "default": {},
     "min": {"ram_budget": "min"},
-    "pulled": {"input_rows": True},
-    "pulled-min": {"input_rows": True, "ram_budget": "min"},
+    "input-rows": {"input_rows": True},
+    "input-rows-min": {"input_rows": True, "ram_budget": "min"},
 }
 """Options by the name of the row: no buffer overlaps another, with the kernels that are cheapest then, and with
 the default's kernels; the default; the smallest arena; and these two with the input row by row from the application."""
@@ -54,7 +54,7 @@ def measure(model: Path, board: str, mode: str) -> dict[str, Any] | None:
     start = time.monotonic()
     options = Options(target=load_board(board).target, package="platformio", **MODES[mode])
     try:
-        if mode == "same":
+        if mode == "no-overlap-same-kernels":
             steps = compile_model(model, replace(options, disabled=frozenset())).program.steps
             options = replace(options, variants=tuple((step.index, step.variant) for step in steps))
         compiled = compile_model(model, options)
@@ -83,10 +83,10 @@ def measure(model: Path, board: str, mode: str) -> dict[str, Any] | None:
 
 def text(rows: list[dict[str, Any]]) -> str:
     """The table; cost: instructions against the same model without overlapping buffers."""
-    apart = {row["model"]: row.get("instructions") for row in rows if row["mode"] == "apart"}
+    disjoint = {row["model"]: row.get("instructions") for row in rows if row["mode"] == "no-overlap"}
     lines = []
     for row in rows:
-        base, count = apart.get(row["model"]), row.get("instructions")
+        base, count = disjoint.get(row["model"]), row.get("instructions")
         head = row["tflm_head_bytes"]
         lines.append(
             (
@@ -119,15 +119,15 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.models.is_dir():
         parser.error(f"{arguments.models} is not there: pass --models DIR with the .tflite files")
-    found = []
+    rows = []
     for net in arguments.nets:
         for mode in MODES:
             print(f"{net}, {mode}", file=sys.stderr)
             row = measure(arguments.models / f"{net}.tflite", arguments.board, mode)
-            found += [row] if row is not None else []
-    print(text(found))
+            rows += [row] if row is not None else []
+    print(text(rows))
     if arguments.json:
-        content = {"what": "arena and instructions of one inference on an emulated board", "rows": found}
+        content = {"what": "arena and instructions of one inference on an emulated board", "rows": rows}
         arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

@@ -175,7 +175,7 @@ def main() -> None:
     if arguments.compare:
         rows = json.loads(arguments.compare.read_text(encoding="utf-8"))["rows"]
         old = {_key(row): row for row in rows}
-    found = []
+    measured = []
     nets = [f"{net}.tflite" for net in (STREAMING if arguments.streaming else arguments.nets)]
     if arguments.twins:
         nets = [name for net, twin in TWINS.items() for name in (f"{net}.tflite", f"../onnx/{twin}.onnx")]
@@ -183,15 +183,15 @@ def main() -> None:
         for net, kernels in itertools.product(nets, arguments.kernels):
             print(f"{net} on {board}, {kernels}", file=sys.stderr)
             model = arguments.models / net
-            found.append(
+            measured.append(
                 measure(model, board, arguments.optimize, kernels, arguments.cmsis_nn, layers=arguments.layers)
             )
-    print(text(found, old))
+    print(text(measured, old))
     if arguments.json:
         content = {
             "what": "emitc on emulated boards, instructions of one inference",
             "optimize": arguments.optimize,
-            "rows": found,
+            "rows": measured,
         }
         arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 

@@ -85,11 +85,11 @@ def from_json(row: dict[str, Any]) -> Verdict:
 
 def models(corpus: Path) -> list[str]:
     """The models of the corpus, as paths below `corpus`/tflite and `corpus`/onnx: those of TFLite first, each sorted."""
-    found: list[str] = []
+    paths: list[str] = []
     for kind in FORMATS:
         folder = corpus / kind
-        found += sorted(path.relative_to(folder).as_posix() for path in folder.rglob(f"*.{kind}"))
-    return found
+        paths += sorted(path.relative_to(folder).as_posix() for path in folder.rglob(f"*.{kind}"))
+    return paths
 
 
 def format_of(model: str) -> str:
@@ -132,7 +132,7 @@ def judged(corpus: Path, model: str) -> Verdict:
     """The verdict on one model. Nothing that emitc refuses is an exception here; anything else is a bug and escapes."""
     kind = format_of(model)
     vectors = (corpus / "vectors" / kind / model).with_suffix(".npz")
-    given = vectors if vectors.is_file() else None
+    vector_file = vectors if vectors.is_file() else None
     try:
         compiled = compile_model(corpus / kind / model)
     except CannotCompile as error:
@@ -142,10 +142,10 @@ def judged(corpus: Path, model: str) -> Verdict:
         return Verdict(model, verdict, missing(error))
     without_engine: tuple[str, ...] = ()
     try:
-        proof = _proven(compiled, given, "auto")
+        proof = _proven(compiled, vector_file, "auto")
     except EngineRefused as error:
         without_engine = (f"{error.what}: {error.why}",)
-        proof = _proven(compiled, given, "numpy")
+        proof = _proven(compiled, vector_file, "numpy")
     verdict = "differs" if not proof.match else "no engine" if without_engine else "verified"
     return Verdict(
         model,
@@ -219,11 +219,11 @@ def _shown(verdicts: Sequence[Verdict]) -> str:
     return table(("model", "verdict", "inputs>", "arena>", "missing or different"), rows)
 
 
-def _changes(found: Sequence[Verdict], committed: Sequence[Verdict]) -> list[str]:
+def _changes(verdicts: Sequence[Verdict], committed: Sequence[Verdict]) -> list[str]:
     """What is no longer as the committed file says, one line each."""
     old = {v.model: v for v in committed}
-    lines = [f"{name}: in the file, but not in the corpus" for name in sorted(set(old) - {v.model for v in found})]
-    for verdict in found:
+    lines = [f"{name}: in the file, but not in the corpus" for name in sorted(set(old) - {v.model for v in verdicts})]
+    for verdict in verdicts:
         before = old.get(verdict.model)
         if before is None:
             lines.append(f"{verdict.model}: {verdict.verdict}, but not in the file")
@@ -245,8 +245,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not any((options.corpus / kind).is_dir() for kind in FORMATS):
         print(f"skipped: there is no corpus of models in {options.corpus}", file=sys.stderr)
         return 0
-    found = [name for name in models(options.corpus) if options.format in (None, format_of(name))]
-    names = chosen(found, options.sample, options.seed)
+    candidates = [name for name in models(options.corpus) if options.format in (None, format_of(name))]
+    names = chosen(candidates, options.sample, options.seed)
     verdicts: list[Verdict] = []
     with ProcessPoolExecutor(max_workers=max(options.jobs, 1)) as pool:
         for verdict in pool.map(judged, [options.corpus] * len(names), names):

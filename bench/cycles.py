@@ -58,8 +58,8 @@ def modelled_cycles(board: str, flash: FlashTiming) -> dict[str, float]:
 
 def flash_of(board: str) -> FlashTiming:
     """What the flash of a board adds, by its published name; nothing where that is not modelled."""
-    found = load_board(WITH_FLASH[board]).flash_timing if board in WITH_FLASH else None
-    return found or NO_WAITS
+    timing = load_board(WITH_FLASH[board]).flash_timing if board in WITH_FLASH else None
+    return timing or NO_WAITS
 
 
 def measure(model: Path, board: str) -> Row:

@@ -107,9 +107,9 @@ def measured(path: Path, images: Sequence[Floats], digits: NDArray[np.int64]) ->
         for image in images:
             values = quantized(compiled, image)
             answers.append((int(np.argmax(engine.run([values])[0])), int(np.argmax(model.run([values])[0]))))
-    found = np.array(answers)
-    right = (found == digits[:, np.newaxis]).sum(axis=0)
-    return Accuracy(path.stem, len(images), int(right[0]), int(right[1]), int((found[:, 0] == found[:, 1]).sum()))
+    classes = np.array(answers)
+    right = (classes == digits[:, np.newaxis]).sum(axis=0)
+    return Accuracy(path.stem, len(images), int(right[0]), int(right[1]), int((classes[:, 0] == classes[:, 1]).sum()))
 
 
 def held_out(data: Path) -> tuple[Floats, NDArray[np.int64]]:

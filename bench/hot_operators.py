@@ -107,13 +107,13 @@ def by_operator(run: Run) -> list[Hot]:
     >>> [(hot.op, hot.layers, hot.instructions, hot.share) for hot in by_operator(run)]
     [('ADD', 2, 70, 0.7), ('MEAN', 1, 30, 0.3)]
     """
-    found: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    instructions: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for layer in run.layers:
-        found[layer.op, layer.types, layer.variant].append(layer.instructions)
+        instructions[layer.op, layer.types, layer.variant].append(layer.instructions)
     whole = max(1, run.instructions)
     rows = [
         Hot(run.model, run.board, *kind, len(counts), sum(counts), round(sum(counts) / whole, 4))
-        for kind, counts in found.items()
+        for kind, counts in instructions.items()
     ]
     return sorted(rows, key=lambda hot: -hot.instructions)
 
@@ -191,9 +191,9 @@ def measure(model: Path, name: str, board: str, *, forced: bool = False) -> Run:
     others: dict[int, list[tuple[str, int]]] = defaultdict(list)
     if forced:
         for variants in rounds_of(_alternatives(compiled)):
-            found = _counts(_compiled(model, board, variants), board)
+            by_layer = _counts(_compiled(model, board, variants), board)
             for index, variant in variants:
-                others[index].append((variant, found[index]))
+                others[index].append((variant, by_layer[index]))
     cells = []
     for step in compiled.program.every_step:
         if step.index in counts:

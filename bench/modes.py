@@ -104,13 +104,13 @@ def measure(compiled: Compiled, board: str) -> dict[str, Any]:
         return row | {"verdict": "too large", "why": error.why}
     try:
         try:
-            found = _run(compiled, board, "auto")
+            outcome = _run(compiled, board, "auto")
         except EngineRefused:
-            found = _run(compiled, board, "numpy")
+            outcome = _run(compiled, board, "numpy")
     except EmitcError as error:
         verdict = "too large" if "does not fit" in error.what else "failed"
         return row | {"verdict": verdict, "why": f"{error.what}: {error.why}"}
-    return row | found
+    return row | outcome
 
 
 def same_code(
@@ -126,10 +126,10 @@ def same_code(
 
 def pairs(names: Sequence[str], modes: Sequence[str], count: int | None, seed: int) -> list[tuple[str, str]]:
     """`count` of all pairs, the same ones for the same seed, in the order of the corpus; all of them for None."""
-    found = [(name, mode) for name in names for mode in modes]
-    if count is None or count >= len(found):
-        return found
-    return [found[i] for i in sorted(random.Random(seed).sample(range(len(found)), count))]
+    every = [(name, mode) for name in names for mode in modes]
+    if count is None or count >= len(every):
+        return every
+    return [every[i] for i in sorted(random.Random(seed).sample(range(len(every)), count))]
 
 
 def read_rows(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
@@ -163,9 +163,9 @@ def text(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     counts = Counter(str(row["verdict"]) for row in rows)
     shared = sum("same_as" in row for row in rows)
-    found = table(("model", "mode", "verdict", "arena>", "segments>", "instr>", "stack>", "why"), cells, width=165)
+    printed = table(("model", "mode", "verdict", "arena>", "segments>", "instr>", "stack>", "why"), cells, width=165)
     verdicts = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-    return f"{found}\n\n{len(rows)} pairs: {verdicts}; {shared} have the code of another mode that was booted"
+    return f"{printed}\n\n{len(rows)} pairs: {verdicts}; {shared} have the code of another mode that was booted"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -212,9 +212,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.json.write_text(json_text(rows, options.board), encoding="utf-8", newline="\n")
         seconds = time.monotonic() - start
         print(f"{number}/{len(wanted)} {name} {mode}: {row['verdict']} in {seconds:.0f} s", file=sys.stderr)
-    found = [rows[pair] for pair in wanted]
-    print(text(found))
-    return 1 if any(row["verdict"] in BAD for row in found) else 0
+    judged = [rows[pair] for pair in wanted]
+    print(text(judged))
+    return 1 if any(row["verdict"] in BAD for row in judged) else 0
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def diamond() -> bytes:
     net = Builder()
     x = net.computed(1, 8, 8, 2)
     wide = [net.conv(x, 12, 1) for _ in range(4)]
-    slim = [net.conv(each, 2, 3) for each in wide]
+    slim = [net.conv(branch, 2, 3) for branch in wide]
     y = slim[0]
     for other in slim[1:]:
         y = net.op("ADD", (y, other), net.like(slim[0]), fused_activation_function="NONE")
@@ -173,11 +173,13 @@ def floats() -> bytes:
     def info(name: str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, kinds["int8" if name == "bytes" else "float"], shapes[name])
 
-    given = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
-    graph = helper.make_graph(nodes, "floats", [info("x"), info("bytes")], [info("y"), info("z"), info("t")], given)
+    initializers = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(
+        nodes, "floats", [info("x"), info("bytes")], [info("y"), info("z"), info("t")], initializers
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    found: bytes = model.SerializeToString()
-    return found
+    serialized: bytes = model.SerializeToString()
+    return serialized
 
 
 MADE = {

@@ -91,13 +91,13 @@ class Result:
         """Faults that were tried."""
         return self.named + len(self.misnamed) + len(self.missed)
 
-    def note(self, what: str, kind: str, found: Validation) -> None:
+    def note(self, what: str, kind: str, validation: Validation) -> None:
         """Counts a fault."""
         self.kinds.append(kind)
-        if found.wrong is None:
+        if validation.wrong is None:
             self.missed.append(what)
-        elif found.wrong.step != self.name:
-            self.misnamed.append(f"{found.wrong.step} named ({found.wrong.why}): {what}")
+        elif validation.wrong.step != self.name:
+            self.misnamed.append(f"{validation.wrong.step} named ({validation.wrong.why}): {what}")
         else:
             self.named += 1
 
@@ -118,8 +118,8 @@ def in_turn(mutants: Sequence[Any]) -> Iterator[Any]:
     kinds: dict[str, list[Any]] = {}
     for mutant in mutants:
         kinds.setdefault(mutant.kind, []).append(mutant)
-    for each in kinds.values():
-        np.random.default_rng(len(each)).shuffle(each)
+    for members in kinds.values():
+        np.random.default_rng(len(members)).shuffle(members)
     while kinds:
         for kind in list(kinds):
             yield kinds[kind].pop()
@@ -129,12 +129,12 @@ def in_turn(mutants: Sequence[Any]) -> Iterator[Any]:
 
 def _outputs(graph: Graph, cases: Sequence[Sample]) -> list[bytes]:
     state: dict[str, Array] = {}
-    found = []
+    outputs = []
     for inputs in cases:
         with np.errstate(all="ignore"):
             values = run_reference(graph, inputs, state)
-        found.append(b"".join(np.ascontiguousarray(values[name]).tobytes() for name in graph.outputs))
-    return found
+        outputs.append(b"".join(np.ascontiguousarray(values[name]).tobytes() for name in graph.outputs))
+    return outputs
 
 
 def _is_legal(graph: Graph) -> bool:
@@ -206,7 +206,7 @@ def faults_of(compiled: Compiled, name: str, result: Result, most: int) -> None:
 
 def _inner(before: Graph, after: Graph) -> list[tuple[Graph, Graph, Callable[[Graph], Graph]]]:
     """The graphs inside of operators, before and after, and how one of them gets into the whole."""
-    found: list[tuple[Graph, Graph, Callable[[Graph], Graph]]] = []
+    steps: list[tuple[Graph, Graph, Callable[[Graph], Graph]]] = []
     for old, new in zip(before.nodes, after.nodes, strict=True):
         for number, (a, b) in enumerate(zip(getattr(old.op, "graphs", ()), getattr(new.op, "graphs", ()), strict=True)):
             if a == b:
@@ -215,10 +215,10 @@ def _inner(before: Graph, after: Graph) -> list[tuple[Graph, Graph, Callable[[Gr
             def outer(graph: Graph, new: Any = new, number: int = number) -> Graph:
                 graphs = (*new.op.graphs[:number], graph, *new.op.graphs[number + 1 :])
                 node = replace(new, op=replace(new.op, graphs=graphs))
-                return replace(after, nodes=tuple(node if each is new else each for each in after.nodes))
+                return replace(after, nodes=tuple(node if member is new else member for member in after.nodes))
 
-            found.append((a, b, outer))
-    return found
+            steps.append((a, b, outer))
+    return steps
 
 
 def pass_result(name: str, models: dict[str, Path], most: int = COUNT) -> Result:
@@ -244,8 +244,8 @@ def technique_result(name: str, models: dict[str, Path], most: int = COUNT) -> R
         for mutant in in_turn(list(program_mutants(name, compiled.program))):
             if result.count >= most * number // len(wanted):
                 break
-            found = validate(replace(compiled, program=mutant.program), ("alternating",), 1)
-            result.note(f"{model}: {mutant.kind}: {mutant.what}", mutant.kind, found)
+            validation = validate(replace(compiled, program=mutant.program), ("alternating",), 1)
+            result.note(f"{model}: {mutant.kind}: {mutant.what}", mutant.kind, validation)
     return result
 
 

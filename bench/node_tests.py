@@ -169,7 +169,7 @@ def cases() -> Mapping[str, Case]:
         from onnx.backend.test.loader import load_model_tests
 
         tests = load_model_tests(kind="node")
-    found: dict[str, Case] = {}
+    cases_by_name: dict[str, Case] = {}
     for test in tests:
         assert test.model is not None and test.data_sets is not None and len(test.data_sets) == 1, test.name
         inputs, outputs = ([_value(value) for value in values] for values in test.data_sets[0])
@@ -177,8 +177,8 @@ def cases() -> Mapping[str, Case]:
         name = test.name.removeprefix("test_")
         case = Case(name, test.model, dict(zip(names, inputs, strict=False)), tuple(outputs), test.rtol, test.atol)
         if wanted(case.operators, (*onnx_registry(), *DEFINED)):
-            found[name] = case
-    return dict(sorted(found.items()))
+            cases_by_name[name] = case
+    return dict(sorted(cases_by_name.items()))
 
 
 def freezings(case: Case) -> Iterator[tuple[str, ...]]:
@@ -248,20 +248,20 @@ def as_stored(value: Any) -> Array:
     return array
 
 
-def unequal(found: Array, expected: Any, case: Case) -> str:
+def unequal(actual: Array, expected: Any, case: Case) -> str:
     """How an output differs from the case's; "" when it does not."""
     wanted_value = as_stored(expected)
-    if (found.dtype, found.shape) != (wanted_value.dtype, wanted_value.shape):
-        return f"{found.dtype}{list(found.shape)} instead of {wanted_value.dtype}{list(wanted_value.shape)}"
-    if case.exact or found.dtype.kind != "f":
-        right = (found == wanted_value) | ((found != found) & (wanted_value != wanted_value))
+    if (actual.dtype, actual.shape) != (wanted_value.dtype, wanted_value.shape):
+        return f"{actual.dtype}{list(actual.shape)} instead of {wanted_value.dtype}{list(wanted_value.shape)}"
+    if case.exact or actual.dtype.kind != "f":
+        right = (actual == wanted_value) | ((actual != actual) & (wanted_value != wanted_value))
     else:
-        right = np.isclose(found, wanted_value, rtol=case.rtol, atol=case.atol, equal_nan=True)
+        right = np.isclose(actual, wanted_value, rtol=case.rtol, atol=case.atol, equal_nan=True)
     if right.all():
         return ""
     with np.errstate(all="ignore"):
-        gap = np.abs(found[~right].astype(np.float64) - wanted_value[~right].astype(np.float64)).max()
-    return f"{int((~right).sum())} of {found.size} elements differ, by {gap:g} at most"
+        gap = np.abs(actual[~right].astype(np.float64) - wanted_value[~right].astype(np.float64)).max()
+    return f"{int((~right).sum())} of {actual.size} elements differ, by {gap:g} at most"
 
 
 def _library(packages: Sequence[Path], library: Path) -> None:
@@ -269,9 +269,9 @@ def _library(packages: Sequence[Path], library: Path) -> None:
     files: dict[str, Path] = {}
     arguments = [*WARNINGS, "-O1", "-shared", "-fPIC"]
     for package in packages:
-        found, includes = sources(package)
+        files_to_compile, includes = sources(package)
         arguments += [f"-I{folder}" for folder in includes]
-        files.update((path.name, path) for path in found)
+        files.update((path.name, path) for path in files_to_compile)
     run_compiler([*arguments, *map(str, files.values()), "-o", str(library)])
 
 
@@ -279,21 +279,21 @@ def run_case(case: Case, model: Compiled, frozen: tuple[str, ...], library: Path
     """The verdict on a case that compiled and is in the library."""
     inputs = [as_stored(value) for name, value in case.inputs.items() if name not in frozen]
     wrong: list[str] = []
-    found: list[Array] = []
+    outputs: list[Array] = []
     try:
         values = run_reference(model.graph, inputs)
         reference = [values[name] for name in model.graph.outputs]
-        found = HostModel(library, interface_of(model)).run(inputs)
+        outputs = HostModel(library, interface_of(model)).run(inputs)
     except Exception as error:
         return case.verdict("crashed", (f"run: {_crash(error, model.program.name)}",), frozen)
-    for what, results in (("numpy reference", reference), ("C", found)):
+    for what, results in (("numpy reference", reference), ("C", outputs)):
         if len(results) != len(case.outputs):
             wrong.append(f"{what}: {len(results)} outputs instead of {len(case.outputs)}")
         for position, (value, expected) in enumerate(zip(results, case.outputs, strict=False)):
             difference = unequal(value, expected, case)
             if difference:
                 wrong.append(f"{what}, output {position}: {difference}")
-    elements = sum(math.prod(value.shape) for value in found)
+    elements = sum(math.prod(value.shape) for value in outputs)
     if wrong and case.name in KNOWN:
         return case.verdict("disputed", (KNOWN[case.name], *wrong), frozen, elements)
     return case.verdict("wrong" if wrong else "passed", wrong, frozen, elements)
@@ -358,9 +358,9 @@ def all_judged(names: Sequence[str], jobs: int) -> list[Verdict]:
     if jobs == 0:
         return [verdict for batch in batches for verdict in judged(batch)]
     verdicts: list[Verdict] = []
-    for batch, found in zip(batches, list(_pooled(batches, jobs)), strict=True):
-        if found is not None:
-            verdicts += found
+    for batch, batch_verdicts in zip(batches, list(_pooled(batches, jobs)), strict=True):
+        if batch_verdicts is not None:
+            verdicts += batch_verdicts
             continue
         for name in batch:
             (alone,) = _pooled([[name]], 1)
@@ -424,10 +424,10 @@ def markdown_text(verdicts: Sequence[Verdict], version: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def changes(found: Sequence[Verdict], committed: Sequence[Verdict]) -> list[str]:
+def changes(verdicts: Sequence[Verdict], committed: Sequence[Verdict]) -> list[str]:
     """What is no longer as the committed file says, one line each; cases that the file does not have are left out."""
     old = {v.case: v for v in committed}
-    return [f"{v.case}: {old[v.case]} in the file, {v} now" for v in found if v.case in old and old[v.case] != v]
+    return [f"{v.case}: {old[v.case]} in the file, {v} now" for v in verdicts if v.case in old and old[v.case] != v]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

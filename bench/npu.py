@@ -77,10 +77,10 @@ def vela_summary(model: Path, npu: str, memory: str, optimise: str) -> tuple[int
         }
         command = [sys.executable, "-c", _START, str(model), *(part for pair in options.items() for part in pair)]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=600)
-        found = sorted(Path(folder).glob("*_summary_*.csv"))
-        if done.returncode or not found:
+        summaries = sorted(Path(folder).glob("*_summary_*.csv"))
+        if done.returncode or not summaries:
             return 0, 0
-        with found[0].open(encoding="utf-8", newline="") as file:
+        with summaries[0].open(encoding="utf-8", newline="") as file:
             row = next(csv.DictReader(file))
     return round(float(row["sram_memory_used"]) * 1024), round(float(row["cycles_total"]))
 
@@ -101,7 +101,7 @@ def measure(model: Path, npu: str, memory: str, optimise: str, samples: int) -> 
         made = compile_model(model, backends=backends)
     except EmitcError as error:
         errors = error.errors if isinstance(error, Refusals) else (error,)
-        return Figures(**known | {"refused": "; ".join(dict.fromkeys(each.what for each in errors))})
+        return Figures(**known | {"refused": "; ".join(dict.fromkeys(problem.what for problem in errors))})
     partition = made.partition
     known |= {
         "operators": len(partition.assignments),
@@ -147,7 +147,7 @@ def updated(rows: list[Figures]) -> str:
     key = ("model", "npu", "memory", "optimise")
     kept = {tuple(row[name] for name in key): row for row in stored["rows"]}
     kept |= {tuple(asdict(row)[name] for name in key): asdict(row) for row in rows}
-    return json.dumps({"vela": vela.version(), "rows": [kept[each] for each in sorted(kept)]}, indent=1) + "\n"
+    return json.dumps({"vela": vela.version(), "rows": [kept[row_key] for row_key in sorted(kept)]}, indent=1) + "\n"
 
 
 def main() -> int:

@@ -157,14 +157,14 @@ def _streaming(program: Program) -> Iterator[ProgramMutant]:
             continue
         for call in segment.calls:
             for kind, what, made in _calls(call):
-                calls = tuple(made if each is call else each for each in segment.calls)
-                calls = tuple(_same_tensors(each, call.makes, made.makes) for each in calls)
+                calls = tuple(made if old is call else old for old in segment.calls)
+                calls = tuple(_same_tensors(old, call.makes, made.makes) for old in calls)
                 other = replace(segment, calls=calls)
                 yield ProgramMutant(kind, f"op {call.step.index}: {what}", _entry(program, segment, other))
         if segment.source is not None:
             for off in (1, -1):
                 source = replace(segment.source, row_bytes=segment.source.row_bytes + off)
-                calls = tuple(_same_tensors(each, segment.source, source) for each in segment.calls)
+                calls = tuple(_same_tensors(old, segment.source, source) for old in segment.calls)
                 other = replace(segment, source=source, calls=calls)
                 yield ProgramMutant("row bytes", f"source {off:+}", _entry(program, segment, other))
 
@@ -198,7 +198,7 @@ def _calls(call: RowCall) -> Iterator[tuple[str, str, RowCall]]:
 
 def _together(program: Program) -> list[tuple[Slot, Slot]]:
     """Buffers that are alive at one time in one memory, and do not overlap."""
-    found = []
+    pairs = []
     for a in program.slots:
         for b in program.slots:
             disjoint = (
@@ -207,8 +207,8 @@ def _together(program: Program) -> list[tuple[Slot, Slot]]:
             both = min(a.end, b.end) - max(a.first, b.first)
             # At one step alone the two may be its input and output, which some kernels take however they lie.
             if a.name != b.name and a.region == b.region and both > 1 and disjoint:
-                found.append((a, b))
-    return found
+                pairs.append((a, b))
+    return pairs
 
 
 def _plan(program: Program) -> Iterator[ProgramMutant]:
@@ -237,7 +237,7 @@ def _regions(program: Program) -> Iterator[ProgramMutant]:
                     if operand.address.variable != arena_variable(one):
                         continue
                     wrong = replace(operand, address=replace(operand.address, variable=arena_variable(other)))
-                    operands = tuple(wrong if each is operand else each for each in getattr(entry, side))
+                    operands = tuple(wrong if old is operand else old for old in getattr(entry, side))
                     made = replace(entry, inputs=operands) if side == "inputs" else replace(entry, outputs=operands)
                     yield ProgramMutant(side, f"op {entry.index}: {wrong.pointer}", _entry(program, entry, made))
 

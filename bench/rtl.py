@@ -57,15 +57,15 @@ def main() -> int:
     parser.add_argument("--memories", nargs="*", default=["zero-wait"])
     parser.add_argument("--rtl", type=Path, help="sources of a core that no package carries")
     parser.add_argument("--json", type=Path, help="where to write the rows")
-    given = parser.parse_args()
+    options = parser.parse_args()
     rows = []
-    for board in given.cores:
-        if board == "rtl_hazard3" and given.rtl is None:
+    for board in options.cores:
+        if board == "rtl_hazard3" and options.rtl is None:
             continue
-        for memory in given.memories:
-            for net in given.nets:
+        for memory in options.memories:
+            for net in options.nets:
                 print(f"{net} on {board}, {memory}", file=sys.stderr)
-                rows.append(measure(given.models / f"{net}.tflite", board, Simulation(memory, given.rtl)))
+                rows.append(measure(options.models / f"{net}.tflite", board, Simulation(memory, options.rtl)))
     shown = [
         (row["model"], row["board"], row["memory"], row["cycles"], f"{row['cycles'] / row['instructions']:.3f}",
          f"{row['cycles_per_mac']:.2f}", f"{row['milliseconds']:.2f}", "yes" if row["match"] else "NO")
@@ -73,8 +73,8 @@ def main() -> int:
     ]  # fmt: skip
     columns = ("model", "board", "memory", "cycles>", "per instruction>", "per MAC>", "ms>", "match")
     print(table(columns, shown))
-    if given.json:
-        given.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+    if options.json:
+        options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
     return 0 if all(row["match"] for row in rows) else 1
 
 

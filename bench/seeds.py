@@ -113,7 +113,7 @@ def proven(path: Path, seeds: Sequence[int], known: dict[str, Any] | None = None
     row["code"] = code_digest(compiled.files)
     if known is not None and known["code"] == row["code"]:
         row["seeds"] = list(known["seeds"])
-    done = {found["seed"] for found in row["seeds"]}
+    done = {trial["seed"] for trial in row["seeds"]}
     with _quick():
         for seed in seeds:
             if seed in done:
@@ -129,7 +129,7 @@ def verdict(row: dict[str, Any]) -> str:
     """`MATCH` or `MISMATCH` where all seeds agree, else how many of them match; why there is none."""
     if "refused" in row or "no_engine" in row:
         return "refused" if "refused" in row else "no engine"
-    matches = sum(found["match"] for found in row["seeds"])
+    matches = sum(trial["match"] for trial in row["seeds"])
     if matches in (0, len(row["seeds"])):
         return "MATCH" if matches else "MISMATCH"
     return f"{matches} of {len(row['seeds'])} match"
@@ -139,17 +139,15 @@ def text(rows: Sequence[dict[str, Any]]) -> str:
     """The table, and what it comes to."""
     lines = []
     for row in rows:
-        worst = min((found["worst"] for found in row["seeds"] if "worst" in found), key=lambda w: w[3], default=None)
-        rule = ", ".join(sorted({found["rule"] for found in row["seeds"]}))
+        worst = min((trial["worst"] for trial in row["seeds"] if "worst" in trial), key=lambda w: w[3], default=None)
+        rule = ", ".join(sorted({trial["rule"] for trial in row["seeds"]}))
         share = "" if worst is None else f"{worst[0]} {worst[1]} of {worst[2]} ({worst[3]:.2g})"
         lines.append((row["model"], verdict(row), str(len(row["seeds"])), rule, share))
     ran = [row for row in rows if row["seeds"]]
     one = sum(verdict(row) in ("MATCH", "MISMATCH") for row in ran)
-    found = table(("network", "verdict", "seeds", "rule", "rarest count (chance)"), lines)
+    printed = table(("network", "verdict", "seeds", "rule", "rarest count (chance)"), lines)
     proofs = sum(len(row["seeds"]) for row in ran)
-    return (
-        f"{found}\n{one} of {len(ran)} networks have one verdict, in {proofs} proofs; {len(rows) - len(ran)} have none"
-    )
+    return f"{printed}\n{one} of {len(ran)} networks have one verdict, in {proofs} proofs; {len(rows) - len(ran)} have none"
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:

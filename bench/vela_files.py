@@ -72,8 +72,8 @@ class Way:
         }
         if self.arena_bytes:
             chosen["--arena-cache-size"] = str(self.arena_bytes)
-        found = [part for pair in chosen.items() for part in pair]
-        return [*found, "--debug-force-legacy-core"] if self.legacy else found
+        arguments = [part for pair in chosen.items() for part in pair]
+        return [*arguments, "--debug-force-legacy-core"] if self.legacy else arguments
 
 
 WAYS = (
@@ -121,10 +121,10 @@ def vela_file(folder: Path, model: Path, way: Way) -> Path:
     """What vela's command makes of a model. Raises RuntimeError where it fails."""
     command = [sys.executable, "-c", _START, str(model), *way.options(), "--output-dir", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=600)
-    found = folder / f"{model.stem}_vela.tflite"
-    if done.returncode or not found.is_file():
+    compiled = folder / f"{model.stem}_vela.tflite"
+    if done.returncode or not compiled.is_file():
         raise RuntimeError(f"vela fails: {done.stdout[-500:]} {done.stderr[-500:]}")
-    return found
+    return compiled
 
 
 def interleaved(types: Sequence[str]) -> bool:
@@ -133,9 +133,9 @@ def interleaved(types: Sequence[str]) -> bool:
     return bool(streams) and streams[-1] - streams[0] + 1 > len(streams)
 
 
-def differing(found: Sequence[Array], expected: Sequence[Array]) -> int:
+def differing(actual: Sequence[Array], expected: Sequence[Array]) -> int:
     """Elements whose bits differ; shapes may have further ones in them."""
-    return sum(difference(a, b.reshape(a.shape))[0] for a, b in zip(found, expected, strict=True))
+    return sum(difference(a, b.reshape(a.shape))[0] for a, b in zip(actual, expected, strict=True))
 
 
 def measure(seed: int, way: Way, samples: int = 3, *, sanitize: bool = False) -> Figures | None:

@@ -38,25 +38,27 @@ def main(arguments: list[str] | None = None) -> int:
         "--after", type=Path, help="a sum of this campaign: its graphs are counted and not judged again"
     )
     parser.add_argument("--only", metavar="FORMAT:SEED:INDEX", help="run one case and say everything about it")
-    given = parser.parse_args(arguments)
-    if given.only:
-        return _one(given.only)
-    names = tuple(sorted(FORMATS, reverse=True)) if given.format == "both" else (given.format,)
+    options = parser.parse_args(arguments)
+    if options.only:
+        return _one(options.only)
+    names = tuple(sorted(FORMATS, reverse=True)) if options.format == "both" else (options.format,)
     with tempfile.TemporaryDirectory(prefix="random-graphs-") as scratch:
-        folder = given.out or Path(scratch)
-        earlier = Tally.from_json(json.loads(given.after.read_text(encoding="utf-8"))) if given.after else Tally()
+        folder = options.out or Path(scratch)
+        earlier = Tally.from_json(json.loads(options.after.read_text(encoding="utf-8"))) if options.after else Tally()
         asked = running.Campaign(
-            given.seed, given.count, names, given.jobs, folder, given.regressions, cmsis_nn_folder(), earlier
+            options.seed, options.count, names, options.jobs, folder, options.regressions, cmsis_nn_folder(), earlier
         )
         began = time.monotonic()
         tally = running.run(asked)
         seconds = time.monotonic() - began
         print(text(tally))
         print(f"this run took {seconds:.0f} s")
-        if given.json:
-            ran = f"python -m bench.random_graphs --count {given.count} --seed {given.seed} --format {given.format}"
-            found = {"command": ran, **tally.to_json()}
-            given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        if options.json:
+            ran = (
+                f"python -m bench.random_graphs --count {options.count} --seed {options.seed} --format {options.format}"
+            )
+            report = {"command": ran, **tally.to_json()}
+            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 1 if tally.failures() else 0
 
 
@@ -65,8 +67,8 @@ def cmsis_nn_folder() -> str:
     spec = importlib.util.find_spec("bakenn")
     if spec is None or spec.origin is None:
         return ""
-    found = [path.parent.parent for path in Path(spec.origin).parent.rglob("Include/arm_nnfunctions.h")]
-    return str(found[0]) if found else ""
+    folders = [path.parent.parent for path in Path(spec.origin).parent.rglob("Include/arm_nnfunctions.h")]
+    return str(folders[0]) if folders else ""
 
 
 def _one(name: str) -> int:

@@ -91,16 +91,16 @@ def run(campaign: Campaign, progress: bool = True) -> Tally:
             running[_forked(campaign, chunk, scratch, skipped)] = (chunk, scratch, time.monotonic(), skipped)
         pid, status = _waited(running)
         chunk, scratch, _, skipped = running.pop(pid)
-        found = _result(scratch)
-        if found is None:
+        report = _result(scratch)
+        if report is None:
             guilty = _guilty(scratch, chunk)
             _append(campaign.folder / "failures.jsonl", _lost(campaign, chunk[0], guilty, status, scratch))
             retries.append((chunk, [*skipped, guilty]))
         else:
-            for record in found.pop("failures"):
+            for record in report.pop("failures"):
                 _append(campaign.folder / "failures.jsonl", record)
-            found["lost"] = skipped
-            _append(campaign.folder / "chunks.jsonl", found)
+            report["lost"] = skipped
+            _append(campaign.folder / "chunks.jsonl", report)
             graphs += chunk[2]
             if progress:
                 rate = graphs / (time.monotonic() - began)
@@ -158,8 +158,8 @@ def _waited(running: dict[int, tuple[tuple[str, int, int], Path, float, list[int
     """The next process that ends; one that takes too long is ended."""
     while True:
         for pid, (_, _, began, _) in running.items():
-            found, status = os.waitpid(pid, os.WNOHANG)
-            if found:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
                 return pid, status
             if time.monotonic() - began > CHUNK_SECONDS:
                 os.kill(pid, signal.SIGKILL)
@@ -170,8 +170,8 @@ def _result(scratch: Path) -> dict[str, Any] | None:
     path = scratch / "result.json"
     if not path.exists():
         return None
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 def _guilty(scratch: Path, chunk: tuple[str, int, int]) -> int:
@@ -275,7 +275,7 @@ def shrunk(trial: Trial, builds: Builds) -> tuple[Case, dict[str, Any]]:
     mode: dict[str, Any] = dict(trial.mode)
     case = shrink(trial.case, lambda candidate: fails(candidate, mode), SHRINK_ATTEMPTS)
     for _ in range(len(mode)):
-        easier = next((each for each in simpler(mode) if fails(case, each)), None)
+        easier = next((simple for simple in simpler(mode) if fails(case, simple)), None)
         if easier is None:
             break
         mode = easier

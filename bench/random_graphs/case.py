@@ -80,9 +80,9 @@ class Description:
 
     def value(self, name: str) -> Value:
         """The value of that name. Raises KeyError where there is none."""
-        for each in self.values:
-            if each.name == name:
-                return each
+        for value in self.values:
+            if value.name == name:
+                return value
         raise KeyError(name)
 
     def every_node(self) -> Iterator[tuple[Description, Node]]:
@@ -97,11 +97,13 @@ class Description:
         nodes = tuple(node for position, node in enumerate(self.nodes) if position in positions)
         made = {name for node in nodes for name in node.outputs if name}
         read = {name for node in nodes for name in (*node.inputs, *captured(node)) if name}
-        given = [
-            each.name for each in self.values if each.name in read - made and not each.constant and not each.variable
+        sources = [
+            value.name
+            for value in self.values
+            if value.name in read - made and not value.constant and not value.variable
         ]
-        inputs = [name for name in self.inputs if name in given]
-        inputs += [name for name in given if name not in inputs]
+        inputs = [name for name in self.inputs if name in sources]
+        inputs += [name for name in sources if name not in inputs]
         outputs = [name for name in self.outputs if name in made]
         outputs += [n for node in nodes for n in node.outputs if n and n not in read and n not in outputs]
         named = made | read | set(outputs)
@@ -110,7 +112,7 @@ class Description:
 
     def without_output(self, name: str) -> Description:
         """The same graph with one output less."""
-        return replace(self, outputs=tuple(each for each in self.outputs if each != name))
+        return replace(self, outputs=tuple(output for output in self.outputs if output != name))
 
 
 def captured(node: Node) -> set[str]:
@@ -118,8 +120,8 @@ def captured(node: Node) -> set[str]:
     names: set[str] = set()
     for inner in node.graphs:
         own = {value.name for value in inner.values}
-        for each in inner.nodes:
-            names |= {name for name in (*each.inputs, *captured(each)) if name and name not in own}
+        for inside in inner.nodes:
+            names |= {name for name in (*inside.inputs, *captured(inside)) if name and name not in own}
         names |= {name for name in inner.outputs if name not in own}
     return names
 

@@ -132,15 +132,15 @@ class _Edit:
 
     def kinds(self, x: Value) -> list[Callable[[Value], str]]:
         """What may be inserted after a value."""
-        found: list[Callable[[Value], str]] = [self.transposes, self.reshapes, self.parts, self.slice]
+        kinds: list[Callable[[Value], str]] = [self.transposes, self.reshapes, self.parts, self.slice]
         if len(x.shape) <= 4 and x.dtype != "bool":
-            found.append(self.pad)
+            kinds.append(self.pad)
         if not self.tflite:
-            found.append(self.identity)
+            kinds.append(self.identity)
         quantized = x.dtype in ("int8", "int16") and len(x.scales) == 1
         if quantized if self.tflite else _quantizer(self.described, x.name) is not None:
-            found.append(self.rescaled)
-        return found
+            kinds.append(self.rescaled)
+        return kinds
 
 
 def _quantizer(described: Description, name: str) -> Node | None:
@@ -156,11 +156,11 @@ def _quantizer(described: Description, name: str) -> Node | None:
 
 def _computed(described: Description) -> set[str]:
     """Values that depend on what the graph is given."""
-    found = set(described.inputs)
+    computed = set(described.inputs)
     for node in described.nodes:
-        if found & {*node.inputs, *captured(node)}:
-            found |= set(node.outputs)
-    return found
+        if computed & {*node.inputs, *captured(node)}:
+            computed |= set(node.outputs)
+    return computed
 
 
 def places(described: Description, tflite: bool) -> list[Value]:
@@ -182,9 +182,9 @@ def places(described: Description, tflite: bool) -> list[Value]:
 def with_identities(described: Description, rng: np.random.Generator, source_format: str, most: int = 3) -> Description:
     """The graph with up to `most` such insertions; the graph itself where there is no place for one."""
     tflite = source_format == "tflite"
-    found = places(described, tflite)
+    values = places(described, tflite)
     edit = _Edit(described, rng, tflite)
-    chosen = {found[i].name: found[i] for i in rng.permutation(len(found))[: int(rng.integers(1, most + 1))]}
+    chosen = {values[i].name: values[i] for i in rng.permutation(len(values))[: int(rng.integers(1, most + 1))]}
     instead: dict[str, str] = {}
     order: list[Node] = []
 

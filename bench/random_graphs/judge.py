@@ -202,7 +202,7 @@ def _expect(trial: Trial) -> None:
 def _fitted(trial: Trial, compiled: Compiled) -> list[tuple[Array, ...]]:
     """Inputs for an interface that is not the file's."""
     rng = np.random.default_rng([trial.case.seed, trial.case.index, 18])
-    found = []
+    fitted = []
     for number in range(CASES):
         drawn = []
         for position, name in enumerate(compiled.graph.inputs):
@@ -212,8 +212,8 @@ def _fitted(trial: Trial, compiled: Compiled) -> list[tuple[Array, ...]]:
             else:
                 info = np.iinfo(tensor.dtype.value)
                 drawn.append(rng.integers(info.min, info.max, tensor.shape, dtype=tensor.dtype.value, endpoint=True))
-        found.append(tuple(drawn))
-    return found
+        fitted.append(tuple(drawn))
+    return fitted
 
 
 def conclude(trial: Trial, folder: Path) -> None:
@@ -289,11 +289,11 @@ def calls_hardware(trial: Trial) -> bool:
 
 
 def _breaks(
-    compiled: Compiled, found: Sequence[Sequence[Array]], expected: Sequence[Sequence[Array]], only_exact: bool = False
+    compiled: Compiled, actual: Sequence[Sequence[Array]], expected: Sequence[Sequence[Array]], only_exact: bool = False
 ) -> str:
     """The first output that breaks its rule; "" where none does. only_exact: look at those alone that have no tolerance."""
     rule_of = tolerances_of(compiled)
-    for number, (case, wanted) in enumerate(zip(found, expected, strict=True)):
+    for number, (case, wanted) in enumerate(zip(actual, expected, strict=True)):
         for name, value, want in zip(compiled.graph.outputs, case, wanted, strict=True):
             if only_exact and not rule_of[name].exact:
                 continue

@@ -125,16 +125,16 @@ class Experiment:
                 variation.fault = f"{item.fault[0]}: {item.fault[1][:300]}"
             elif first.fault is None:
                 graph, source_format = item.compiled.graph, item.compiled.source.format
-                found = rules(graph, source_format) if variation.kind in BY_RULE else {}
-                by_output = [found.get(name, EXACT) for name in graph.outputs]
+                tolerances = rules(graph, source_format) if variation.kind in BY_RULE else {}
+                by_output = [tolerances.get(name, EXACT) for name in graph.outputs]
                 variation.fault = _difference(first.outputs, item.outputs, by_output)
         return [variation for variation in self.variations if variation.fault]
 
 
 def _difference(
-    expected: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]], by_output: Sequence[Tolerance]
+    expected: Sequence[Sequence[Array]], actual: Sequence[Sequence[Array]], by_output: Sequence[Tolerance]
 ) -> str:
-    for number, (wanted, got) in enumerate(zip(expected, found, strict=True)):
+    for number, (wanted, got) in enumerate(zip(expected, actual, strict=True)):
         for position, (a, b, rule) in enumerate(zip(wanted, got, by_output, strict=True)):
             if a.tobytes() != b.tobytes() and (rule.exact or compared(b, a, rule).differing):
                 unequal = np.count_nonzero(a.view(np.uint8) != b.view(np.uint8)) if a.shape else 1
@@ -142,12 +142,12 @@ def _difference(
     return ""
 
 
-def drawn(found: Sequence[Change], rng: np.random.Generator, count: int) -> list[Change]:
+def drawn(candidates: Sequence[Change], rng: np.random.Generator, count: int) -> list[Change]:
     """Some of the changes, each kind as likely as any other."""
-    kinds = sorted({change.kind for change in found})
+    kinds = sorted({change.kind for change in candidates})
     picked = [kinds[i] for i in rng.permutation(len(kinds))[:count]]
     return [
-        [c for c in found if c.kind == kind][int(rng.integers(1 << 20)) % sum(c.kind == kind for c in found)]
+        [c for c in candidates if c.kind == kind][int(rng.integers(1 << 20)) % sum(c.kind == kind for c in candidates)]
         for kind in picked
     ]
 
@@ -164,8 +164,8 @@ def experiment(case: Case, folder: Path, count: int = 4, only: str = "") -> Expe
     compiled = made.add("default", path, Options())
     if compiled is None:
         return None
-    found = list(changes(compiled))
-    wanted = drawn(found, rng, count) if not only else [c for c in found if c.kind == only]
+    candidates = list(changes(compiled))
+    wanted = drawn(candidates, rng, count) if not only else [c for c in candidates if c.kind == only]
     for change in wanted:
         made.add(change.kind, path, change.options)
     if only in ("", IDENTITIES):
@@ -177,8 +177,8 @@ def experiment(case: Case, folder: Path, count: int = 4, only: str = "") -> Expe
 
 def run(experiments: Sequence[Experiment], builds: Builds) -> list[tuple[Experiment, Variation]]:
     """Builds and runs all variations; those at fault."""
-    builds.run([variation.item for each in experiments for variation in each.variations])
-    return [(each, variation) for each in experiments for variation in each.judge()]
+    builds.run([variation.item for tried in experiments for variation in tried.variations])
+    return [(tried, variation) for tried in experiments for variation in tried.judge()]
 
 
 def shrunk(case: Case, kind: str, folder: Path) -> Case:
@@ -205,31 +205,33 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--format", choices=(*FORMATS, "both"), default="both")
     parser.add_argument("--changes", type=int, default=4, help="changed options of each graph")
     parser.add_argument("--out", type=Path, help="folder for graphs that give other bits")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     counted: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     faults = 0
     began = time.monotonic()
-    names = sorted(FORMATS) if given.format == "both" else [given.format]
+    names = sorted(FORMATS) if options.format == "both" else [options.format]
     with tempfile.TemporaryDirectory(prefix="metamorphic-") as scratch:
         folder = Path(scratch)
         builds = Builds(folder)
         for name in names:
-            for start in range(0, given.count, _CHUNK):
-                cases = {f"g{i}": generate(name, given.seed, i) for i in range(start, min(start + _CHUNK, given.count))}
-                tried = [experiment(case, folder, given.changes) for case in cases.values()]
-                made = [each for each in tried if each is not None]
+            for start in range(0, options.count, _CHUNK):
+                cases = {
+                    f"g{i}": generate(name, options.seed, i) for i in range(start, min(start + _CHUNK, options.count))
+                }
+                tried = [experiment(case, folder, options.changes) for case in cases.values()]
+                made = [entry for entry in tried if entry is not None]
                 wrong = run(made, builds)
-                counted.update(v.kind for each in made for v in each.variations)
-                refused.update(text for each in made for text in each.refused)
-                for each, variation in wrong:
+                counted.update(v.kind for entry in made for v in entry.variations)
+                refused.update(text for entry in made for text in entry.refused)
+                for entry, variation in wrong:
                     faults += 1
-                    print(f"{cases[each.name].name}: {variation.kind}: {variation.fault}", flush=True)
-                    if given.out:
-                        given.out.mkdir(parents=True, exist_ok=True)
-                        small = shrunk(cases[each.name], variation.kind, folder)
+                    print(f"{cases[entry.name].name}: {variation.kind}: {variation.fault}", flush=True)
+                    if options.out:
+                        options.out.mkdir(parents=True, exist_ok=True)
+                        small = shrunk(cases[entry.name], variation.kind, folder)
                         base = f"{small.name.replace(':', '-')}-{variation.kind.replace(' ', '-')}"
-                        (given.out / f"{base}.{name}").write_bytes(small.model)
+                        (options.out / f"{base}.{name}").write_bytes(small.model)
                         print("   ", [node.op for node in small.description.nodes], flush=True)
     for kind, number in sorted(counted.items()):
         print(f"{number:6d} {kind}")

@@ -105,7 +105,7 @@ def options_of(mode: Mode, name: str) -> Options:
     if "disabled" in plain:
         plain["disabled"] = frozenset(plain["disabled"])
     if "regions" in plain:
-        plain["regions"] = tuple(Region(*each) for each in plain["regions"])
+        plain["regions"] = tuple(Region(*region) for region in plain["regions"])
     return Options(name=name, **plain)
 
 
@@ -127,12 +127,12 @@ def variants_of(mode: Mode, compiled: Compiled) -> tuple[tuple[int, str], ...]:
 
 def simpler(mode: Mode) -> list[dict[str, Any]]:
     """The mode with one option less, for each option that it has."""
-    found = [{key: value for key, value in mode.items() if key != gone} for gone in mode if gone != "target"]
+    candidates = [{key: value for key, value in mode.items() if key != gone} for gone in mode if gone != "target"]
     if mode.get("target") != "generic32" and mode.get("kernels") != "cmsis-nn" and "board" not in mode:
-        found.append({**mode, "target": "generic32"})
+        candidates.append({**mode, "target": "generic32"})
     if len(mode.get("disabled", ())) > 1:
-        found += [{**mode, "disabled": [each]} for each in mode["disabled"]]
-    return [each for each in found if "stage_weights" not in each or "regions" in each]
+        candidates += [{**mode, "disabled": [item]} for item in mode["disabled"]]
+    return [item for item in candidates if "stage_weights" not in item or "regions" in item]
 
 
 def with_variants(options: Options, compiled: Compiled, mode: Mode) -> Options:

@@ -233,12 +233,12 @@ def _places(items: Sequence[Item]) -> list[tuple[int, int]]:
 
 def _read(item: Item, data: bytes, start: int) -> Iterator[tuple[Array, ...]]:
     for _ in range(len(item.cases) + 1):
-        found = []
+        arrays = []
         for dtype, shape in item.interface.outputs:
             size = _bytes(dtype, shape)
-            found.append(np.frombuffer(data[start : start + size], dtype).reshape(shape))
+            arrays.append(np.frombuffer(data[start : start + size], dtype).reshape(shape))
             start += size
-        yield tuple(found)
+        yield tuple(arrays)
 
 
 def _program(items: Sequence[Item]) -> str:

@@ -50,8 +50,8 @@ class Tally:
             _noted(
                 self.engine_refusals, f"{case.format}: {general(trial.refused_by_engine)[-300:]}", trial.verdict, case
             )
-        for each in trial.facts.get("disputes", ()):
-            _noted(self.engine_faults, f"{case.format} {disputed(case.description, each)}", trial.verdict, case)
+        for dispute in trial.facts.get("disputes", ()):
+            _noted(self.engine_faults, f"{case.format} {disputed(case.description, dispute)}", trial.verdict, case)
         for name in modes_of(trial.mode):
             self.modes[name] += 1
         self.modes["npu runs regions"] += bool(trial.facts.get("npu"))
@@ -94,12 +94,12 @@ class Tally:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Tally:
         """The tally of `to_json`."""
-        found = Tally(data["graphs"], data["seconds"])
+        tally = Tally(data["graphs"], data["seconds"])
         for name in _COUNTERS:
-            getattr(found, name).update(data[name])
+            getattr(tally, name).update(data[name])
         for name in _NOTED:
-            getattr(found, name).update(data.get(name, {}))
-        return found
+            getattr(tally, name).update(data.get(name, {}))
+        return tally
 
     def failures(self) -> int:
         """Graphs whose verdict is a fault."""
@@ -122,18 +122,18 @@ def general(reason: str) -> str:
 
 def disputed(description: Description, words: str) -> str:
     """The operator and the type that a dispute of the engines is about."""
-    found = re.match(r"op (\d+) ([\w:]+)", words)
-    if found is None or int(found[1]) >= len(description.nodes):
+    match = re.match(r"op (\d+) ([\w:]+)", words)
+    if match is None or int(match[1]) >= len(description.nodes):
         return general(words)
-    return f"{found[2]} {type_of(description, description.nodes[int(found[1])])}"
+    return f"{match[2]} {type_of(description, description.nodes[int(match[1])])}"
 
 
 def type_of(description: Description, node: Node) -> str:
     """The type of a node's first operand, and of weights that are not floats like it."""
-    types = {each.name: each.dtype for each in description.values}
+    types = {entry.name: entry.dtype for entry in description.values}
     named = node.outputs if node.op in _BY_OUTPUT else node.inputs[_DATA_AT.get(node.op, 0) :]
     operands = [types.get(name, "") for name in named if name]
-    first = next((each for each in operands if each), "none")
+    first = next((entry for entry in operands if entry), "none")
     if len(operands) > 1 and first == "float32" and operands[1] in ("int8", "uint8"):
         return f"hybrid {operands[1]}"
     if node.op == "SVDF" and operands[2] == "int16":
@@ -176,7 +176,7 @@ def modes_of(mode: Mapping[str, Any]) -> Iterator[str]:
     """A mode as the choices that it is made of."""
     for name, value in mode.items():
         if name == "disabled":
-            yield from (f"without {each}" for each in value)
+            yield from (f"without {item}" for item in value)
         elif name == "backends" and "npu" in value:
             yield f"npu {value['npu']}"
         elif name in ("variant", "regions", "places", "backends", "input_rows"):

@@ -27,8 +27,14 @@ def kept(folder: Path, verdict: str, found: str, small: Case, mode: Mode) -> Pat
         return None
     path = folder / f"{stem}_{hashlib.sha256(small.model).hexdigest()[:8]}.{small.format}"
     path.write_bytes(small.model)
-    given = [_stated(small.description.value(name)) for name in small.description.inputs]
-    about = {"found": found, "verdict": verdict, "mode": dict(mode), "seed": [small.seed, small.index], "inputs": given}
+    inputs = [_stated(small.description.value(name)) for name in small.description.inputs]
+    about = {
+        "found": found,
+        "verdict": verdict,
+        "mode": dict(mode),
+        "seed": [small.seed, small.index],
+        "inputs": inputs,
+    }
     path.with_suffix(".json").write_text(json.dumps(about, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return path
 
@@ -60,7 +66,7 @@ def _given(stated: Mapping[str, Any]) -> Value:
 def replayed(path: Path, builds: Builds) -> Trial:
     """A kept failure run again: the same model, mode and inputs."""
     about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    values = tuple(_given(each) for each in about["inputs"])
+    values = tuple(_given(stated) for stated in about["inputs"])
     described = Description(values, (), tuple(value.name for value in values), ())
     seed, index = about["seed"]
     case = Case(path.suffix.removeprefix("."), seed, index, described, path.read_bytes())

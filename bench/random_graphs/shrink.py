@@ -24,10 +24,10 @@ def shrink(case: Case, fails: Callable[[Case], bool], attempts: int = ATTEMPTS) 
             return None
         tries[0] -= 1
         try:
-            found = rebuilt(case.format, case.seed, case.index, candidate)
+            smaller = rebuilt(case.format, case.seed, case.index, candidate)
         except ValueError:
             return None
-        return found if fails(found) else None
+        return smaller if fails(smaller) else None
 
     case = _fewer_nodes(case, still)
     for name in case.description.outputs:

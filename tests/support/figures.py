@@ -16,8 +16,8 @@ Rows = list[tuple[str, ...]]
 
 
 def _rows(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((BENCH / name).read_text(encoding="utf-8"))["rows"]
-    return found
+    rows: list[dict[str, Any]] = json.loads((BENCH / name).read_text(encoding="utf-8"))["rows"]
+    return rows
 
 
 def _number(value: int | None) -> str:
@@ -31,13 +31,13 @@ def _tflm() -> dict[tuple[str, str, str], dict[str, int]]:
 def rtl() -> tuple[Columns, Rows]:
     """bench/results_rtl.json: exact cycles on the RTL of RISC-V cores."""
     stored = json.loads((BENCH / "results_rtl.json").read_text(encoding="utf-8"))["rows"]
-    found = {(row["model"], row["board"]): row for row in stored if row["memory"] == "zero-wait"}
-    nets, cores = list(dict.fromkeys(net for net, _ in found)), list(dict.fromkeys(core for _, core in found))
+    by_key = {(row["model"], row["board"]): row for row in stored if row["memory"] == "zero-wait"}
+    nets, cores = list(dict.fromkeys(net for net, _ in by_key)), list(dict.fromkeys(core for _, core in by_key))
     rows = []
     for net in nets:
         cells: list[str] = [net]
         for core in cores:
-            row = found[net, core]
+            row = by_key[net, core]
             cells.append(f"{_number(row['cycles'])} ({row['cycles'] / row['instructions']:.3f})")
         rows.append(tuple(cells))
     return ("net", *(f"`{core}`" for core in cores)), rows
@@ -45,12 +45,14 @@ def rtl() -> tuple[Columns, Rows]:
 
 def arena() -> tuple[Columns, Rows]:
     """bench/results_arena.json: one row for each model, one pair of columns for each mode."""
-    found = {(row["model"], row["mode"]): row for row in _rows("results_arena.json")}
+    by_key = {(row["model"], row["mode"]): row for row in _rows("results_arena.json")}
     rows: Rows = []
-    for model in dict.fromkeys(model for model, _ in found):
-        apart, same, default, least = (found[model, mode] for mode in ("apart", "same", "default", "min"))
-        base = apart["instructions"]
-        cells = [model, _number(apart["tflm_head_bytes"]), _number(apart["arena_bytes"])]
+    for model in dict.fromkeys(model for model, _ in by_key):
+        disjoint, same, default, least = (
+            by_key[model, mode] for mode in ("no-overlap", "no-overlap-same-kernels", "default", "min")
+        )
+        base = disjoint["instructions"]
+        cells = [model, _number(disjoint["tflm_head_bytes"]), _number(disjoint["arena_bytes"])]
         for row in (default, least):
             cells += [_number(row["arena_bytes"]), f"{100 * (row['instructions'] / base - 1):+.1f} %"]
             if row is default:
@@ -64,14 +66,14 @@ def arena() -> tuple[Columns, Rows]:
     return columns, rows
 
 
-def pulled() -> tuple[Columns, Rows]:
+def input_rows() -> tuple[Columns, Rows]:
     """bench/results_arena.json: models that ask for the rows of their input, beside the same without."""
-    found = {(row["model"], row["mode"]): row for row in _rows("results_arena.json")}
+    by_key = {(row["model"], row["mode"]): row for row in _rows("results_arena.json")}
     rows: Rows = []
-    for model in dict.fromkeys(model for model, mode in found if mode == "pulled"):
-        cells = [model, _number(found[model, "default"]["tflm_head_bytes"])]
-        for mode in ("default", "pulled", "min", "pulled-min"):
-            row = found[model, mode]
+    for model in dict.fromkeys(model for model, mode in by_key if mode == "input-rows"):
+        cells = [model, _number(by_key[model, "default"]["tflm_head_bytes"])]
+        for mode in ("default", "input-rows", "min", "input-rows-min"):
+            row = by_key[model, mode]
             cells += [_number(row["arena_bytes"]), _number(row["instructions"])]
         rows.append(tuple(cells))
     columns = (
@@ -117,14 +119,14 @@ def headline() -> tuple[Columns, Rows]:
 
 def compile_time() -> tuple[Columns, Rows]:
     """bench/results_compile_time.json: one row for each model, one group of columns for each target."""
-    found = {(row["model"], row["target"]): row for row in _rows("results_compile_time.json")}
-    targets = tuple(dict.fromkeys(target for _, target in found))
+    by_key = {(row["model"], row["target"]): row for row in _rows("results_compile_time.json")}
+    targets = tuple(dict.fromkeys(target for _, target in by_key))
     rows: Rows = []
-    for model in dict.fromkeys(model for model, _ in found):
+    for model in dict.fromkeys(model for model, _ in by_key):
         seconds = [
-            found[model, target][key] for target in targets for key in ("seconds", "median_seconds", "import_seconds")
+            by_key[model, target][key] for target in targets for key in ("seconds", "median_seconds", "import_seconds")
         ]
-        rows.append((model, *(f"{each:.2f}" for each in seconds)))
+        rows.append((model, *(f"{value:.2f}" for value in seconds)))
     return ("model", *(name for target in targets for name in (target, "median", "imports"))), rows
 
 
@@ -149,16 +151,16 @@ def memory() -> tuple[Columns, Rows]:
 
 def cores() -> tuple[Columns, Rows]:
     """bench/results_boards.json, the other cores, beside TensorFlow Lite Micro with CMSIS-NN where that is known."""
-    peers, found = _tflm(), {(row["model"], row["board"]): row for row in _rows("results_boards.json")}
+    peers, by_key = _tflm(), {(row["model"], row["board"]): row for row in _rows("results_boards.json")}
     boards = {"qemu_m55": "M55", "qemu_m3": "M3", "qemu_m0_big": "M0", "qemu_rv32": "RV32IMAC"}
     columns: list[str] = ["model"]
     for board, name in boards.items():
         columns += [f"emitc: {name}", f"TFLM {name}, CMSIS-NN", "emitc / it"] if board in PEERS else [f"emitc: {name}"]
     rows: Rows = []
-    for model in dict.fromkeys(model for model, _ in found):
+    for model in dict.fromkeys(model for model, _ in by_key):
         cells = [model]
         for board in boards:
-            count = found[model, board].get("instructions")
+            count = by_key[model, board].get("instructions")
             cells.append(_number(count))
             if board in PEERS:
                 tflm = peers[model, PEERS[board], "cmsis-nn"]["instructions"]
@@ -170,11 +172,11 @@ def cores() -> tuple[Columns, Rows]:
 def library() -> tuple[Columns, Rows]:
     """bench/results_cmsis_nn.json: every choice of kernels on both cores."""
     peers = _tflm()
-    found = {(row["model"], row["board"], row["kernels"]): row for row in _rows("results_cmsis_nn.json")}
+    by_key = {(row["model"], row["board"], row["kernels"]): row for row in _rows("results_cmsis_nn.json")}
     rows: Rows = []
     for board in ("qemu_m4", "qemu_m55"):
-        for model in dict.fromkeys(model for model, _, _ in found):
-            counts = [found[model, board, kernels]["instructions"] for kernels in ("portable", "cmsis-nn", "auto")]
+        for model in dict.fromkeys(model for model, _, _ in by_key):
+            counts = [by_key[model, board, kernels]["instructions"] for kernels in ("portable", "cmsis-nn", "auto")]
             tflm = peers[model, PEERS[board], "cmsis-nn"]["instructions"]
             share = f"{counts[-1] / tflm:.2f}"
             rows.append((model, PEERS[board].upper(), *map(_number, counts), _number(tflm), share))
@@ -184,11 +186,11 @@ def library() -> tuple[Columns, Rows]:
 def wake_words() -> tuple[Columns, Rows]:
     """bench/results_wake_words.json: instructions of a frame by kernels, and the memory of emitc's own."""
     peers = _tflm()
-    found = {(row["model"], row["board"], row["kernels"]): row for row in _rows("results_wake_words.json")}
+    by_key = {(row["model"], row["board"], row["kernels"]): row for row in _rows("results_wake_words.json")}
     rows: Rows = []
     for board in ("qemu_m4", "qemu_m55"):
-        for model in dict.fromkeys(model for model, _, _ in found):
-            ours = {kernels: found[model, board, kernels] for kernels in ("portable", "cmsis-nn")}
+        for model in dict.fromkeys(model for model, _, _ in by_key):
+            ours = {kernels: by_key[model, board, kernels] for kernels in ("portable", "cmsis-nn")}
             tflm, portable = peers[model, PEERS[board], "cmsis-nn"], ours["portable"]
             counts = [row["instructions"] for row in ours.values()]
             rows.append(
@@ -232,12 +234,12 @@ def size() -> tuple[Columns, Rows]:
 
 def twins() -> tuple[Columns, Rows]:
     """bench/results_twins.json: ONNX nets beside TFLite nets of the same shapes."""
-    found = {(row["model"], row["board"]): row["instructions"] for row in _rows("results_twins.json")}
+    by_key = {(row["model"], row["board"]): row["instructions"] for row in _rows("results_twins.json")}
     rows: Rows = []
     for net, twin in TWINS.items():
         cells = [net]
         for board in ("qemu_m4", "qemu_m55", "qemu_m3"):
-            first, second = found[net, board], found[twin, board]
+            first, second = by_key[net, board], by_key[twin, board]
             cells += [_number(first), _number(second), f"{second / first:.2f}"]
         rows.append(tuple(cells))
     columns = [f"{core}: {what}" for core in ("M4F", "M55", "M3") for what in ("TFLite", "ONNX", "ONNX / TFLite")]
@@ -246,11 +248,11 @@ def twins() -> tuple[Columns, Rows]:
 
 def layers() -> tuple[Columns, Rows]:
     """bench/results_layers.json: each layer of the nets on two cores; layers that are alike share a row."""
-    found = {(row["model"], row["board"]): row["layers"] for row in _rows("results_layers.json")}
+    by_key = {(row["model"], row["board"]): row["layers"] for row in _rows("results_layers.json")}
     rows: Rows = []
-    for net in dict.fromkeys(net for net, _ in found):
+    for net in dict.fromkeys(net for net, _ in by_key):
         same_cells: dict[tuple[str, ...], list[int]] = {}
-        for four, vector in zip(found[net, "qemu_m4"], found[net, "qemu_m55"], strict=True):
+        for four, vector in zip(by_key[net, "qemu_m4"], by_key[net, "qemu_m55"], strict=True):
             assert four["index"] == vector["index"]
             cells = (four["op"], _number(four["macs"] or None))
             for layer in (four, vector):
@@ -280,12 +282,12 @@ def estimates() -> tuple[Columns, Rows]:
 
 def cycles() -> tuple[Columns, Rows]:
     """bench/results_cycles.json: estimated cycles of emitc without wait states, and constant bytes."""
-    found = {(row["model"], row["board"]): row for row in _rows("results_cycles.json")}
+    by_key = {(row["model"], row["board"]): row for row in _rows("results_cycles.json")}
     rows: Rows = [
         (
             net,
-            *(_number(found[net, board]["cycles"]) for board in timing.BOARDS),
-            _number(found[net, "qemu_m4"]["constant_bytes_read"]),
+            *(_number(by_key[net, board]["cycles"]) for board in timing.BOARDS),
+            _number(by_key[net, "qemu_m4"]["constant_bytes_read"]),
         )
         for net in timing.NETS
     ]
@@ -300,7 +302,7 @@ def calibration() -> tuple[Columns, Rows]:
         for net, plain in timing.modelled_cycles(board, timing.NO_WAITS).items():
             modelled = timing.modelled_cycles(board, flash)[net]
             error = f"{100 * (modelled / measured[net] - 1):+.1f} %"
-            cells = [_number(round(each / 1e3)) for each in (measured[net], plain, modelled)]
+            cells = [_number(round(cycles / 1e3)) for cycles in (measured[net], plain, modelled)]
             rows.append((board, net, *cells, error))
     return ("board", "net", "1000 cycles, measured", "model, no wait states", "model of the board", "error"), rows
 
@@ -313,9 +315,9 @@ def hot() -> tuple[Columns, Rows]:
         cells = [op, types.replace(">", " to ")]
         for board in ("qemu_m4", "qemu_m55"):
             key = (op, types, board)
-            found = [row for row in content["hot"] if (row["op"], row["types"], row["board"]) == key]
-            largest = max(found, key=lambda row: row["share"], default=None)
-            cells.append(str(len(found)) if found else "-")
+            matching = [row for row in content["hot"] if (row["op"], row["types"], row["board"]) == key]
+            largest = max(matching, key=lambda row: row["share"], default=None)
+            cells.append(str(len(matching)) if matching else "-")
             cells.append(f"{100 * largest['share']:.0f} % of {largest['model']}" if largest else "-")
         rows.append(tuple(cells))
     return ("operator", "types", "M4F: nets", "M4F: most", "M55: nets", "M55: most"), rows
@@ -330,17 +332,17 @@ def vela_files() -> tuple[Columns, Rows]:
         groups.setdefault(f"{older}, {row['way'].split()[1]}", []).append(row)
     groups["`--npu`"] = stored["own"]
     rows: Rows = []
-    for name, found in groups.items():
-        sums = [sum(row[key] for row in found) for key in ("streams", "elements")]
-        apart = sum(row["differing"] + row["from_memory"] + row["from_original"] for row in found)
-        vain = sum(row["arena_planned"] - row["arena_observed"] for row in found)
-        rows.append((name, *map(_number, (len(found), *sums, apart, vain))))
+    for name, members in groups.items():
+        sums = [sum(row[key] for row in members) for key in ("streams", "elements")]
+        apart = sum(row["differing"] + row["from_memory"] + row["from_original"] for row in members)
+        vain = sum(row["arena_planned"] - row["arena_observed"] for row in members)
+        rows.append((name, *map(_number, (len(members), *sums, apart, vain))))
     return ("compiled by", "nets>", "streams>", "elements>", "differing>", "arena bytes untouched>"), sorted(rows)
 
 
 def _random_graphs() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((BENCH / "results_random_graphs.json").read_text(encoding="utf-8"))
-    return found
+    results: dict[str, Any] = json.loads((BENCH / "results_random_graphs.json").read_text(encoding="utf-8"))
+    return results
 
 
 def random_verdicts() -> tuple[Columns, Rows]:
@@ -362,13 +364,13 @@ def random_modes() -> tuple[Columns, Rows]:
 
 def random_coverage() -> tuple[Columns, Rows]:
     """bench/results_random_graphs.json: operators by type, and the values that their attributes had."""
-    found = _random_graphs()
+    results = _random_graphs()
     types: dict[tuple[str, str], dict[str, int]] = {}
-    for name, count in found["operators"].items():
+    for name, count in results["operators"].items():
         source_format, op, dtype = name.split(" ", 2)
         types.setdefault((source_format, op), {})[dtype] = count
     values: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for name in found["attributes"]:
+    for name in results["attributes"]:
         source_format, _, rest = name.partition(" ")
         operator, _, pair = rest.rpartition("=")[0].rpartition(".")
         values.setdefault((source_format, operator), {}).setdefault(pair, []).append(rest.rpartition("=")[2])
@@ -410,7 +412,7 @@ TABLES = {
     "estimates": estimates,
     "rtl": rtl,
     "arena": arena,
-    "pulled": pulled,
+    "input_rows": input_rows,
     "instructions": instructions,
     "compile_time": compile_time,
     "memory": memory,

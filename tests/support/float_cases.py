@@ -41,15 +41,15 @@ def with_values(case: Case, special: Array = SPECIAL, least: float | None = None
 
     least: floats are at least that.
     """
-    each = {id(t): t for t in case.inputs if t is not None}.values()
-    tensors = [t for t in each if t.data is None and not t.is_variable]
+    distinct = {id(t): t for t in case.inputs if t is not None}.values()
+    tensors = [t for t in distinct if t.data is None and not t.is_variable]
 
     def draw(rng: np.random.Generator, sample: int) -> Sequence[Array]:
         values: list[Array] = []
         for tensor in tensors:
             if tensor.dtype == "float32":
-                found = drawn_floats(rng, sample, tensor.shape, special)
-                values.append(found if least is None else np.maximum(found, np.float32(least)))
+                values_drawn = drawn_floats(rng, sample, tensor.shape, special)
+                values.append(values_drawn if least is None else np.maximum(values_drawn, np.float32(least)))
             elif tensor.dtype == "bool":
                 values.append(rng.integers(0, 2, tensor.shape).astype(bool))
             else:
@@ -69,7 +69,7 @@ def _one_nan(values: Array) -> Array:
 
 def check(outcome: Outcome, rule: Tolerance = EXACT) -> None:
     """Asserts that reference, engine and C agree as the rule has it; two NaN are equal."""
-    for sample, (reference, golden, found) in enumerate(
+    for sample, (reference, golden, compiled) in enumerate(
         zip(outcome.reference, outcome.golden, outcome.compiled, strict=True)
     ):
         for output, expected in enumerate(golden):
@@ -78,4 +78,4 @@ def check(outcome: Outcome, rule: Tolerance = EXACT) -> None:
             assert compared(_one_nan(reference[output]), wanted, rule).differing == 0, (
                 f"{where}: reference and engine differ"
             )
-            assert compared(_one_nan(found[output]), wanted, rule).differing == 0, f"{where}: C and engine differ"
+            assert compared(_one_nan(compiled[output]), wanted, rule).differing == 0, f"{where}: C and engine differ"

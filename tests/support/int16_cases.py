@@ -24,8 +24,8 @@ def wide(
         if tensor is not None and i in data:
             tensor = _symmetric(tensor)
         elif tensor is not None and tensor.dtype == "int32" and i == len(case.inputs) - 1:
-            given = np.frombuffer(tensor.data or b"", "<i4") if values is None else values
-            tensor = replace(tensor, dtype=bias, data=given.astype(bias).tobytes())
+            bias_values = np.frombuffer(tensor.data or b"", "<i4") if values is None else values
+            tensor = replace(tensor, dtype=bias, data=bias_values.astype(bias).tobytes())
         inputs.append(tensor)
     outputs = tuple(_symmetric(tensor) for tensor in case.outputs)
     return replace(case, inputs=tuple(inputs), outputs=outputs, options={**case.options, **(options or {})})

@@ -12,7 +12,7 @@ from tests.support.onnx_node_cases import NodeTest
 
 def frozen(tests: Iterable[NodeTest], *computed: int) -> list[NodeTest]:
     """The tests with the inputs at these positions computed, by default the first alone, and the others constant."""
-    found = []
+    frozen_tests = []
     for test in tests:
         assert test.case.draw is not None
         values = test.case.draw(np.random.default_rng(0), 0)
@@ -20,5 +20,5 @@ def frozen(tests: Iterable[NodeTest], *computed: int) -> list[NodeTest]:
             name: spec if position in (computed or (0,)) else values[name]
             for position, (name, spec) in enumerate(test.case.inputs.items())
         }
-        found.append(replace(test, case=replace(test.case, inputs=inputs)))
-    return found
+        frozen_tests.append(replace(test, case=replace(test.case, inputs=inputs)))
+    return frozen_tests

@@ -16,12 +16,12 @@ from tests.support.onnx_op import Proven
 def check_fused(proven: Proven, op_type: str) -> None:
     """Asserts that every bit of the C is the lowered graph's reference, and that each `op_type` in it is an integer one."""
     for opset, compiled in proven.compiled.items():
-        found = [bound.node.op.numerics for bound in compiled.graph.bound() if bound.node.op_type == op_type]
-        assert found and set(found) <= {Numerics.QDQ}, f"{op_type} stays in float: {compiled.graph.notes}"
+        numerics = [bound.node.op.numerics for bound in compiled.graph.bound() if bound.node.op_type == op_type]
+        assert numerics and set(numerics) <= {Numerics.QDQ}, f"{op_type} stays in float: {compiled.graph.notes}"
         outcomes = [outcome for outcome in proven.outcomes.values() if outcome.case.opset == opset]
         for sample in range(len(outcomes[0].inputs)):
-            given = [value for outcome in outcomes for value in outcome.inputs[sample].values()]
-            results = run_reference(compiled.graph, given)
+            inputs = [value for outcome in outcomes for value in outcome.inputs[sample].values()]
+            results = run_reference(compiled.graph, inputs)
             expected = [results[name] for name in compiled.graph.outputs]
             written = [value for outcome in outcomes for value in outcome.compiled[sample]]
             for name, value, reference in zip(compiled.graph.outputs, written, expected, strict=True):

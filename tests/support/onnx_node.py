@@ -24,8 +24,8 @@ def source(kind: str, *inputs: Any, count: int = 1, opset: int = 21, **attribute
         else:
             tensors.append(None if value is None else SourceTensor(i, f"x{i}", "int16", value, None, None))
     outputs = tuple(SourceTensor(90 + i, f"y{i}", "int16", (), None, None) for i in range(count))
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
-    return SourceNode(0, kind, "case", tuple(tensors), outputs, {"opset": opset, **given}, "onnx", kind)
+    stated = {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
+    return SourceNode(0, kind, "case", tuple(tensors), outputs, {"opset": opset, **stated}, "onnx", kind)
 
 
 def settled(node: SourceNode) -> tuple[tuple[int, ...], ...]:
@@ -33,11 +33,13 @@ def settled(node: SourceNode) -> tuple[tuple[int, ...], ...]:
     kernel = onnx_registry()[node.kind]
     parsed = kernel.parse(node)
 
-    def tensor(found: SourceTensor, shape: tuple[int, ...]) -> Tensor:
-        return Tensor(found.name, DType(found.dtype), shape, None, found.data)
+    def tensor(source: SourceTensor, shape: tuple[int, ...]) -> Tensor:
+        return Tensor(source.name, DType(source.dtype), shape, None, source.data)
 
     inputs = tuple(
-        None if (found := node.inputs[i] if i < len(node.inputs) else None) is None else tensor(found, found.shape)
+        None
+        if (operand := node.inputs[i] if i < len(node.inputs) else None) is None
+        else tensor(operand, operand.shape)
         for i in parsed.operands
     )
     written = Node(
@@ -84,7 +86,7 @@ def turned_alike(made: OnnxCase, permutation: tuple[int, ...]) -> bool:
     kernel.check(after)
     kernel.lower(after)
     expected = kernel_of(bound).reference(bound, values)
-    found = kernel.reference(after, moved)
-    for one, other in zip(expected, found, strict=True):
+    actual = kernel.reference(after, moved)
+    for one, other in zip(expected, actual, strict=True):
         np.testing.assert_array_equal(one, other.transpose(permutation))
     return True

@@ -35,7 +35,7 @@ def _all() -> tuple[Any, ...]:
 
 def node_tests(*op_types: str, without: tuple[str, ...] = ()) -> list[NodeTest]:
     """The node tests that consist of one node of these operators; without: substrings of names to leave out."""
-    found = []
+    tests = []
     for test in _all():
         graph = test.model.graph
         name = test.name.removeprefix("test_")
@@ -46,7 +46,7 @@ def node_tests(*op_types: str, without: tuple[str, ...] = ()) -> list[NodeTest]:
         arrays = [numpy_helper.to_array(v) if hasattr(v, "data_type") else np.asarray(v) for v in inputs]
         values = dict(zip((i.name for i in graph.input), arrays, strict=True))
         expected = tuple(numpy_helper.to_array(v) if hasattr(v, "data_type") else np.asarray(v) for v in outputs)
-        found.append(
+        tests.append(
             NodeTest(
                 OnnxCase(
                     name,
@@ -62,7 +62,7 @@ def node_tests(*op_types: str, without: tuple[str, ...] = ()) -> list[NodeTest]:
                 test.atol,
             )
         )
-    return found
+    return tests
 
 
 def _drawing(values: Mapping[str, Array]) -> Draw:
@@ -77,8 +77,8 @@ def check_node_tests(tests: list[NodeTest]) -> None:
         outcomes |= prove_onnx(group, samples=1, engine=False, sanitize=False).outcomes
     for test in tests:
         outcome = outcomes[test.case.id]
-        for what, found in (("C", outcome.compiled[0]), ("reference", outcome.reference[0])):
-            for value, expected in zip(found, test.expected, strict=True):
+        for what, results in (("C", outcome.compiled[0]), ("reference", outcome.reference[0])):
+            for value, expected in zip(results, test.expected, strict=True):
                 assert (value.dtype, value.shape) == (expected.dtype, expected.shape), f"{test.case.id}: {what}"
                 exact = expected.dtype.kind != "f"
                 close = np.isclose(value, expected, rtol=0 if exact else test.rtol, atol=0 if exact else test.atol)

@@ -130,10 +130,10 @@ def model_of(cases: Sequence[OnnxCase], engine: bool = True) -> onnx.ModelProto:
     opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
     if engine:
-        found = OnnxRuntimeEngine(model.SerializeToString()).run(drawn(cases, np.random.default_rng(0), 1))
+        results = OnnxRuntimeEngine(model.SerializeToString()).run(drawn(cases, np.random.default_rng(0), 1))
         typed = [
             helper.make_tensor_value_info(name, _elem_type(value.dtype), value.shape)
-            for name, value in zip(outputs, found, strict=True)
+            for name, value in zip(outputs, results, strict=True)
         ]
     else:
         inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
@@ -167,11 +167,11 @@ def _values(spec: Computed, rng: np.random.Generator, sample: int) -> Array:
 
 def drawn(cases: Sequence[OnnxCase], rng: np.random.Generator, sample: int) -> list[Array]:
     """The model's inputs for one sample."""
-    found: list[Array] = []
+    arrays: list[Array] = []
     for case in cases:
         own = case.draw(rng, sample) if case.draw else {}
-        found += [own[name] if name in own else _values(spec, rng, sample) for name, spec in case.given.items()]
-    return found
+        arrays += [own[name] if name in own else _values(spec, rng, sample) for name, spec in case.given.items()]
+    return arrays
 
 
 def _graph(data: bytes) -> Graph:
@@ -194,17 +194,17 @@ def refusal(case: OnnxCase, engine: bool = False) -> EmitcError:
     raise AssertionError(f"{case.id} is accepted")
 
 
-def _unequal(found: Array, expected: Array, rtol: float, atol: float) -> str:
+def _unequal(actual: Array, expected: Array, rtol: float, atol: float) -> str:
     """What differs, "" when nothing does: every bit without a tolerance."""
-    if (found.dtype, found.shape) != (expected.dtype, expected.shape):
-        return f"{found.dtype}{found.shape} instead of {expected.dtype}{expected.shape}"
-    if rtol == atol == 0 or found.dtype.kind != "f":
-        count, largest = difference(found, expected)
+    if (actual.dtype, actual.shape) != (expected.dtype, expected.shape):
+        return f"{actual.dtype}{actual.shape} instead of {expected.dtype}{expected.shape}"
+    if rtol == atol == 0 or actual.dtype.kind != "f":
+        count, largest = difference(actual, expected)
     else:
-        close = np.isclose(found, expected, rtol=rtol, atol=atol, equal_nan=True)
-        gaps = np.abs(found[~close].astype(np.float64) - expected[~close].astype(np.float64))
+        close = np.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
+        gaps = np.abs(actual[~close].astype(np.float64) - expected[~close].astype(np.float64))
         count, largest = int((~close).sum()), float(np.nan_to_num(gaps, nan=np.inf).max(initial=0.0))
-    return f"{count} of {found.size} elements differ, by {largest:g} at most" if count else ""
+    return f"{count} of {actual.size} elements differ, by {largest:g} at most" if count else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -221,14 +221,14 @@ class Outcome:
         """Asserts that the three agree in every sample: on every bit, or for float outputs within rtol and atol (as
         numpy.isclose has them), then of reference and C against the engine and of the C against the reference."""
         for sample in range(len(self.inputs)):
-            reference, golden, found = self.reference[sample], self.golden[sample], self.compiled[sample]
+            reference, golden, compiled = self.reference[sample], self.golden[sample], self.compiled[sample]
             for output, name in enumerate(self.case.written):
                 where = f"{self.case.id}, sample {sample}, output {name}"
-                expected = golden[output].reshape(found[output].shape)
+                expected = golden[output].reshape(compiled[output].shape)
                 for what, values, against in (
                     ("reference and engine", reference[output], expected),
-                    ("C and engine", found[output], expected),
-                    ("C and reference", found[output], reference[output]),
+                    ("C and engine", compiled[output], expected),
+                    ("C and reference", compiled[output], reference[output]),
                 ):
                     unequal = _unequal(values, against, rtol, atol)
                     assert not unequal, f"{where}: {what}: {unequal}"
@@ -295,8 +295,8 @@ def _prove_group(
         compiled.write(workdir / "package")
         interface = interface_of(compiled)
         model = HostModel(build_shared(workdir / "package", workdir, trace=False), interface)
-        found = [model.run(values) for values in inputs]
-        errors = run_sanitized(workdir / "package", workdir, interface, inputs, found) if sanitize else []
+        in_c = [model.run(values) for values in inputs]
+        errors = run_sanitized(workdir / "package", workdir, interface, inputs, in_c) if sanitize else []
     before = _graph(data)
     reference = []
     for values in inputs:
@@ -310,9 +310,9 @@ def _prove_group(
     first_in = first_out = 0
     for case in cases:
         end_in, end_out = first_in + len(case.given), first_out + len(case.written)
-        given = tuple(dict(zip(case.given, values[first_in:end_in], strict=True)) for values in inputs)
-        parts = [tuple(tuple(row[first_out:end_out]) for row in rows) for rows in (reference, golden, found)]
-        outcomes[case.id] = Outcome(case, given, parts[0], parts[1], parts[2])
+        inputs_of = tuple(dict(zip(case.given, values[first_in:end_in], strict=True)) for values in inputs)
+        parts = [tuple(tuple(row[first_out:end_out]) for row in rows) for rows in (reference, golden, in_c)]
+        outcomes[case.id] = Outcome(case, inputs_of, parts[0], parts[1], parts[2])
         first_in, first_out = end_in, end_out
     return Proven(outcomes, {cases[0].opset: compiled}, tuple(errors))
 

@@ -76,12 +76,12 @@ def integers(*values: int, dtype: str = "int32") -> TensorSpec:
 
 def _computed(case: Case) -> list[TensorSpec]:
     """The tensors that a sample gives values to, each once."""
-    each = {
+    distinct = {
         id(tensor): tensor
         for tensor in case.inputs
         if tensor is not None and tensor.data is None and not tensor.is_variable
     }
-    return list(each.values())
+    return list(distinct.values())
 
 
 def model_of(cases: Sequence[Case]) -> ModelSpec:
@@ -159,14 +159,14 @@ class Outcome:
 
     def check(self) -> None:
         """Asserts that the three agree on every bit of every sample."""
-        for sample, (reference, golden, found) in enumerate(
+        for sample, (reference, golden, compiled) in enumerate(
             zip(self.reference, self.golden, self.compiled, strict=True)
         ):
             for output in range(len(reference)):
                 where = f"{self.case.id}, sample {sample}, output {output}"
                 expected = golden[output].reshape(reference[output].shape)
                 assert difference(reference[output], expected) == (0, 0.0), f"{where}: reference and engine differ"
-                assert difference(found[output], reference[output]) == (0, 0.0), f"{where}: C and reference differ"
+                assert difference(compiled[output], reference[output]) == (0, 0.0), f"{where}: C and reference differ"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,10 +223,10 @@ def prove(
         interface = interface_of(compiled)
         library = build_shared(workdir / "package", workdir, trace=False, support=compiled.support("host"))
         model = HostModel(library, interface, compiled.host_hooks())
-        found = [model.run(values) for values in inputs]
+        in_c = [model.run(values) for values in inputs]
         support = compiled.support("host")
         memory_errors = (
-            run_sanitized(workdir / "package", workdir, interface, inputs, found, support) if sanitize else []
+            run_sanitized(workdir / "package", workdir, interface, inputs, in_c, support) if sanitize else []
         )
     before = build_graph(read_tflite(data), tflite_registry(), "cases")
     reference = []
@@ -243,7 +243,7 @@ def prove(
     first = 0
     for index, case in enumerate(cases):
         end = first + len(case.outputs)
-        parts = [tuple(tuple(outputs[first:end]) for outputs in results) for results in (reference, golden, found)]
+        parts = [tuple(tuple(outputs[first:end]) for outputs in results) for results in (reference, golden, in_c)]
         outcomes[case.id] = Outcome(case, parts[0], parts[1], parts[2], steps.get(index))
         first = end
     return Proven(outcomes, compiled, tuple(memory_errors))

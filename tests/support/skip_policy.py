@@ -28,7 +28,7 @@ class AllowedSkip:
 
 def read_allowed(text: str, checkout: Path) -> tuple[AllowedSkip, ...]:
     """The lines of the file. Raises ValueError for one that is not WHEN | PATTERN | WHY."""
-    found = []
+    rules = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -37,8 +37,8 @@ def read_allowed(text: str, checkout: Path) -> tuple[AllowedSkip, ...]:
             raise ValueError(f"allowed skips, line {number}: {line!r} is not WHEN | PATTERN | WHY")
         when, pattern, why = fields
         absent = None if when == "always" else checkout / when.removeprefix(_WITHOUT)
-        found.append(AllowedSkip(re.compile(pattern), why, absent))
-    return tuple(found)
+        rules.append(AllowedSkip(re.compile(pattern), why, absent))
+    return tuple(rules)
 
 
 def unexpected(skips: Iterable[tuple[str, str]], allowed: Iterable[AllowedSkip]) -> list[tuple[str, str]]:
@@ -75,8 +75,8 @@ class SkipPolicy:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Names every test that should have run."""
-        found = unexpected(self.skips, self.allowed)
-        if found:
+        skips = unexpected(self.skips, self.allowed)
+        if skips:
             terminalreporter.section("skipped, but should have run here (tests/allowed_skips.txt)", red=True)
-            for test, reason in found:
+            for test, reason in skips:
                 terminalreporter.line(f"{test}: {reason}")

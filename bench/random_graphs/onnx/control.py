@@ -42,8 +42,8 @@ def _end(inner: Net, dtype: str, shape: Shape, limit: float = 0.0) -> Known:
     made = [
         v for v in inner.pool if v.name not in {i.name for i in inner.inputs} and v.dtype == FLOAT and not v.constant
     ]
-    found = [v for v in made if v.shape == shape]
-    value = inner.rng.choice(found) if found and inner.rng.random() < 0.8 else None
+    matching = [v for v in made if v.shape == shape]
+    value = inner.rng.choice(matching) if matching and inner.rng.random() < 0.8 else None
     if value is None and made:
         value = _fitted(inner, inner.rng.choice(made), shape)
     if value is None:
@@ -66,9 +66,9 @@ def _fitted(inner: Net, value: Known, shape: Shape) -> Known | None:
 
 def branches(net: Net, grow: Grow) -> None:
     """If on a computed or given condition."""
-    found = net.candidates(lambda v: v.dtype == "bool" and v.elements == 1 and v.rank <= 1)
-    if found:
-        condition = net.rng.choice(found)
+    conditions = net.candidates(lambda v: v.dtype == "bool" and v.elements == 1 and v.rank <= 1)
+    if conditions:
+        condition = net.rng.choice(conditions)
     elif net.parent is None and len(net.inputs) <= net.most_inputs and net.rng.random() < 0.5:
         condition = net.input("bool", net.rng.choice(((), (1,))))
     else:
@@ -138,8 +138,8 @@ def scan(net: Net, grow: Grow) -> None:
     read = [net.pick(lambda v: v.dtype == FLOAT and v.rank >= 2 and v.shape[0] <= 16 and v.elements <= 2048)]
     state = net.constant_value(np.zeros(read[0].shape[1:], np.float32))
     if net.rng.random() < 0.5:
-        found = net.candidates(lambda v: v.dtype == FLOAT and v.elements <= 512)
-        state = net.rng.choice(found) if found else state
+        states = net.candidates(lambda v: v.dtype == FLOAT and v.elements <= 512)
+        state = net.rng.choice(states) if states else state
     inner = _inside(net)
     inner.repeated = True
     held = _given(inner, FLOAT, state.shape, state)
@@ -169,8 +169,8 @@ def function(net: Net, grow: Grow) -> None:
     inner._counter = net._counter  # names differ in the whole model
     inner.most_inputs, inner.most_elements = -2, 2048  # what an operator may ask for is no operand of the call
     count = net.rng.choice((1, 1, 2))
-    given = [net.pick(lambda v: v.dtype == FLOAT and v.elements <= 2048) for _ in range(count)]
-    inner.pool += [_given(inner, FLOAT, value.shape, value) for value in given]
+    values = [net.pick(lambda v: v.dtype == FLOAT and v.elements <= 2048) for _ in range(count)]
+    inner.pool += [_given(inner, FLOAT, value.shape, value) for value in values]
     operands = list(inner.pool)
     grow(inner, net.rng.randint(1, 4))
     made = [v for v in inner.pool if v not in operands and not v.constant and not v.quantized]
@@ -179,11 +179,11 @@ def function(net: Net, grow: Grow) -> None:
     ends = [v for v in made if v.name not in inner.read][:2] or made[-1:]
     body = inner.described(ends)
     name = f"{LOCAL}.{net.name('Part')}"
-    exact = all(value.exact for value in given) and all(end.exact for end in ends)
-    others = net.candidates(lambda v: v.dtype == FLOAT and v.shape == given[0].shape and v.top <= given[0].top)
+    exact = all(value.exact for value in values) and all(end.exact for end in ends)
+    others = net.candidates(lambda v: v.dtype == FLOAT and v.shape == values[0].shape and v.top <= values[0].top)
     for turn in range(net.rng.choice((1, 1, 2))):
-        first = given[0] if turn == 0 else net.rng.choice(others)
+        first = values[0] if turn == 0 else net.rng.choice(others)
         results = [(end.dtype, end.shape) for end in ends]
-        calls = net.add(name, [first, *given[1:]], *results, exact=exact, body=body)
+        calls = net.add(name, [first, *values[1:]], *results, exact=exact, body=body)
         for value, end in zip(calls, ends, strict=True):
             net.output_of(value, top=end.top, exact=value.exact and end.exact)

@@ -100,15 +100,15 @@ def _first(net: Net) -> None:
 
 def _outputs(net: Net) -> list[Known]:
     """What nothing reads, and now and then more."""
-    given = {value.name for value in net.inputs}
+    inputs = {value.name for value in net.inputs}
     ends = [
-        value for value in net.pool if value.name not in net.read and value.name not in given and not value.constant
+        value for value in net.pool if value.name not in net.read and value.name not in inputs and not value.constant
     ]
     if not ends:
         raise Unfit
     while len(ends) > 4 and net.rng.random() < 0.7:
         ends.remove(net.rng.choice(ends))
-    more = [v for v in net.pool if v.name in net.read and v.name not in given and not v.constant]
+    more = [v for v in net.pool if v.name in net.read and v.name not in inputs and not v.constant]
     if more and net.rng.random() < 0.15:
         ends.append(net.rng.choice(more))
     if net.rng.random() < 0.2:

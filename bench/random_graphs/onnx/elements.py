@@ -108,9 +108,9 @@ def _pair(net: Net, nonzero: bool = False) -> tuple[Known, Known]:
     a = operand(net, lambda v: v.rank <= 5, net.shape(net.rng.randint(1, 4)))
     chance = net.rng.random()
     if chance < 0.5:
-        found = net.candidates(lambda v: is_real(v) and _broadcasts(v.shape, a.shape) and v.rank <= 5)
-        if found and not nonzero:
-            value = net.rng.choice(found)
+        candidates = net.candidates(lambda v: is_real(v) and _broadcasts(v.shape, a.shape) and v.rank <= 5)
+        if candidates and not nonzero:
+            value = net.rng.choice(candidates)
             b = net.dequantize(value) if value.quantized else value
             return (a, b) if net.rng.random() < 0.5 else (b, a)
     shape = _partner(net, a.shape)
@@ -161,8 +161,8 @@ def several(net: Net) -> None:
     first = operand(net, lambda v: v.rank <= 4, net.shape(net.rng.randint(1, 4)))
     parts = [first]
     for _ in range(net.rng.choice((0, 1, 2, 2, 3))):
-        found = net.candidates(lambda v: is_real(v) and _broadcasts(v.shape, first.shape) and v.rank <= first.rank)
-        value = net.rng.choice(found) if found else first
+        candidates = net.candidates(lambda v: is_real(v) and _broadcasts(v.shape, first.shape) and v.rank <= first.rank)
+        value = net.rng.choice(candidates) if candidates else first
         parts.append(net.dequantize(value) if value.quantized else value)
     try:
         shape = np.broadcast_shapes(*(part.shape for part in parts))
@@ -192,15 +192,15 @@ def classify(net: Net) -> None:
     """IsNaN or IsInf."""
     x = operand(net, lambda v: v.exact)
     kind = net.rng.choice(("IsNaN", "IsInf"))
-    given: _Options = {"detect_negative": net.rng.choice((None, 0, 1))} if kind == "IsInf" else {}
-    net.add(kind, [x], ("bool", x.shape), exact=True, top=1, **given)
+    attributes: _Options = {"detect_negative": net.rng.choice((None, 0, 1))} if kind == "IsInf" else {}
+    net.add(kind, [x], ("bool", x.shape), exact=True, top=1, **attributes)
 
 
 def _given(net: Net, dtypes: tuple[str, ...]) -> Known:
     """A value of one of these types that stands for nothing else; an input where there is none."""
-    found = net.candidates(lambda v: v.dtype in dtypes and not v.quantized and not v.constant)
-    if found and net.rng.random() < 0.8:
-        return net.rng.choice(found)
+    candidates = net.candidates(lambda v: v.dtype in dtypes and not v.quantized and not v.constant)
+    if candidates and net.rng.random() < 0.8:
+        return net.rng.choice(candidates)
     dtype = net.rng.choice(dtypes)
     bounds = (-1000, 1000) if dtype in ("int32", "int64") else None
     return net.input(dtype, net.shape(net.rng.randint(1, 4)), bounds=bounds)
@@ -214,8 +214,8 @@ def logic(net: Net) -> None:
     if net.rng.random() < 0.3:
         net.add(f"{prefix}Not", [a], (a.dtype, a.shape), exact=True, top=a.top)
         return
-    found = net.candidates(lambda v: v.dtype == a.dtype and not v.quantized and _broadcasts(v.shape, a.shape))
-    b = net.rng.choice(found)
+    candidates = net.candidates(lambda v: v.dtype == a.dtype and not v.quantized and _broadcasts(v.shape, a.shape))
+    b = net.rng.choice(candidates)
     kind = prefix + net.rng.choice(("And", "Or", "Xor"))
     net.add(kind, [a, b], (a.dtype, np.broadcast_shapes(a.shape, b.shape)), exact=True, top=a.top)
 
@@ -225,11 +225,11 @@ def where(net: Net) -> None:
     condition = net.pick(lambda v: v.dtype == "bool")
     a = operand(net, lambda v: _broadcasts(v.shape, condition.shape), condition.shape)
     b = net.constant_value(net.reals(_partner(net, a.shape), a.top), a.top)
-    found = net.candidates(
+    candidates = net.candidates(
         lambda v: is_real(v) and _broadcasts(v.shape, condition.shape) and _broadcasts(v.shape, a.shape)
     )
-    if found and net.rng.random() < 0.5:
-        value = net.rng.choice(found)
+    if candidates and net.rng.random() < 0.5:
+        value = net.rng.choice(candidates)
         b = net.dequantize(value) if value.quantized else value
     shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
     result(net, "Where", [condition, a, b], shape, max(a.top, b.top), exact=True)
@@ -254,11 +254,11 @@ def whole_arithmetic(net: Net) -> None:
         net.add(kind, [a], (a.dtype, a.shape), exact=True, top=a.top)
         return
     values = net.integers(_partner(net, a.shape), a.dtype)
-    given: _Options = {}
+    attributes: _Options = {}
     names: list[Known | str] = [a]
     if kind in ("Div", "Mod"):
         values = np.where((values == 0) | (values == -1), np.asarray(3, a.dtype), values).astype(a.dtype)
-        given = {"fmod": net.rng.choice((None, 1))} if kind == "Mod" else {}
+        attributes = {"fmod": net.rng.choice((None, 1))} if kind == "Mod" else {}
     if kind == "Clip":
         names += [net.constant(np.asarray(0, a.dtype)), net.constant(np.asarray(100, a.dtype))]
         net.add(kind, names, (a.dtype, a.shape), exact=True, top=a.top)
@@ -272,7 +272,7 @@ def whole_arithmetic(net: Net) -> None:
     grown = {"Mul": a.top * most, "Pow": min(a.top, 1e6) ** min(most, 3.0), "Add": a.top + most, "Sub": a.top + most}
     top = max(a.top, grown.get(kind, a.top))
     shape = np.broadcast_shapes(a.shape, values.shape)
-    net.add(kind, names, (a.dtype, shape), exact=True, top=top, **given)
+    net.add(kind, names, (a.dtype, shape), exact=True, top=top, **attributes)
 
 
 def real_modulo(net: Net) -> None:
@@ -319,9 +319,9 @@ def q_linear_binary(net: Net) -> None:
     """QLinearAdd and QLinearMul, broadcasting."""
     kind = net.rng.choice(("QLinearAdd", "QLinearMul"))
     a = codes_operand(net, lambda v: v.rank <= 4, net.shape(net.rng.randint(1, 4)))
-    found = net.candidates(lambda v: is_bytes(v) and v.dtype == a.dtype and _broadcasts(a.shape, v.shape))
-    if found and net.rng.random() < 0.6:
-        other = net.rng.choice(found)
+    candidates = net.candidates(lambda v: is_bytes(v) and v.dtype == a.dtype and _broadcasts(a.shape, v.shape))
+    if candidates and net.rng.random() < 0.6:
+        other = net.rng.choice(candidates)
         b: Known | str = other
         shape_b, scale_b, zero_b, top_b = other.shape, other.scale, other.zero, top_of(other)
     else:

@@ -53,15 +53,15 @@ def _faulty(compiled: Compiled, bound: BoundNode, values: Mapping[str, Array]) -
     """Elements that the engine limits or rounds; None where an element is explained by neither rule."""
     op = bound.node.op
     assert isinstance(op, Reduction)
-    given, found = (known_value(compiled.graph, values, tensor.name) for tensor in (bound.input(0), bound.output))
-    if given is None or found is None:
+    operand, result = (known_value(compiled.graph, values, tensor.name) for tensor in (bound.input(0), bound.output))
+    if operand is None or result is None:
         return None
-    rows = np.moveaxis(given, op.axes, range(-len(op.axes), 0)).reshape(bound.output.elements, -1).tolist()
+    rows = np.moveaxis(operand, op.axes, range(-len(op.axes), 0)).reshape(bound.output.elements, -1).tolist()
     exact = [_EXACT[bound.node.op_type](row) for row in rows]
     bits = 8 * bound.output.dtype.bytes
     wrapped = [(value + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1)) for value in exact]
-    (own,) = kernel_of(bound).reference(bound, [given])
-    engine: list[int] = found.reshape(-1).tolist()
+    (own,) = kernel_of(bound).reference(bound, [operand])
+    engine: list[int] = result.reshape(-1).tolist()
     if own.reshape(-1).tolist() != wrapped or not all(
         _is_limited(value, real, bits, len(rows[0])) for value, real in zip(engine, exact, strict=True)
     ):
@@ -89,13 +89,11 @@ def rounded_sums(compiled: Compiled, inputs: Sequence[tuple[Array, ...]], proof:
     if not replace(proof, groups=tuple(replace(g, largest=1.0) if g in broken else g for g in proof.groups)).match:
         return ""
     runs = [completed(compiled.graph, run) for run in golden_run(compiled, "auto", inputs, preserve=True).tensors]
-    found = [_rounded(compiled, group, runs) for group in broken]
-    if None in found:
+    counts = [_rounded(compiled, group, runs) for group in broken]
+    if None in counts:
         return ""
     names = " and ".join(group.op_type for group in broken)
-    return (
-        f"ONNX Runtime sums {names} in float32: {sum(n for n in found if n)} elements are off by several steps of int16"
-    )
+    return f"ONNX Runtime sums {names} in float32: {sum(n for n in counts if n)} elements are off by several steps of int16"
 
 
 def _rounded(compiled: Compiled, group: Group, runs: Sequence[Mapping[str, Array]]) -> int | None:

@@ -66,8 +66,8 @@ def _graph(described: Description, name: str, outer: dict[str, Value]) -> GraphP
         described.outputs, *(_named(i.nodes) for n in described.nodes for i in n.graphs)
     )
     graph.initializer.extend(_tensor(v, v.name) for v in described.values if v.constant and v.name in read)
-    graph.input.extend(_info(known[each]) for each in described.inputs)
-    graph.output.extend(_info(known[each]) for each in described.outputs)
+    graph.input.extend(_info(known[end]) for end in described.inputs)
+    graph.output.extend(_info(known[end]) for end in described.outputs)
     return graph
 
 

@@ -66,13 +66,13 @@ def squeeze(net: Net) -> None:
     ones = [i for i, size in enumerate(source.shape) if size == 1]
     chosen = sorted(net.rng.sample(ones, net.rng.randint(1, len(ones))))
     shape = tuple(size for i, size in enumerate(source.shape) if i not in chosen)
-    given = tuple(i - source.rank * (net.rng.random() < 0.3) for i in chosen)
+    stated = tuple(i - source.rank * (net.rng.random() < 0.3) for i in chosen)
     if chosen == ones and net.rng.random() < 0.3:
         moved(net, "Squeeze", [source], source, shape)
     elif net.opset < 13:
-        moved(net, "Squeeze", [source], source, shape, axes=given)
+        moved(net, "Squeeze", [source], source, shape, axes=stated)
     else:
-        moved(net, "Squeeze", [source, net.ints(given)], source, shape)
+        moved(net, "Squeeze", [source, net.ints(stated)], source, shape)
 
 
 def unsqueeze(net: Net) -> None:
@@ -83,11 +83,11 @@ def unsqueeze(net: Net) -> None:
     sizes = list(source.shape)
     for axis in axes:
         sizes.insert(axis, 1)
-    given = tuple(axis - rank * (net.rng.random() < 0.3) for axis in axes)
+    stated = tuple(axis - rank * (net.rng.random() < 0.3) for axis in axes)
     if net.opset < 13:
-        moved(net, "Unsqueeze", [source], source, tuple(sizes), axes=given)
+        moved(net, "Unsqueeze", [source], source, tuple(sizes), axes=stated)
     else:
-        moved(net, "Unsqueeze", [source, net.ints(given)], source, tuple(sizes))
+        moved(net, "Unsqueeze", [source, net.ints(stated)], source, tuple(sizes))
 
 
 def identity(net: Net) -> None:
@@ -121,11 +121,11 @@ def slice_(net: Net) -> None:
         ends.append(end)
         steps.append(step)
         sizes[axis] = len(chosen)
-    given = [axis - source.rank * (net.rng.random() < 0.3) for axis in axes]
+    stated = [axis - source.rank * (net.rng.random() < 0.3) for axis in axes]
     plain = all(step == 1 for step in steps) and net.rng.random() < 0.5
     names = [net.ints(starts), net.ints(ends)]
-    if not (plain and sorted(given) == given == list(range(source.rank)) and net.rng.random() < 0.5):
-        names.append(net.ints(given))
+    if not (plain and sorted(stated) == stated == list(range(source.rank)) and net.rng.random() < 0.5):
+        names.append(net.ints(stated))
         names += [] if plain else [net.ints(steps)]
     moved(net, "Slice", [source, *names], source, tuple(sizes))
 
@@ -140,22 +140,22 @@ def split(net: Net) -> None:
     parts = [b - a for a, b in zip([0, *cuts], [*cuts, size], strict=True)]
     equal = net.rng.random() < 0.5 and (size % count == 0 or net.opset >= 18)
     if equal:
-        each = -(-size // count)
-        parts = [min(each, size - each * i) for i in range(count)]
+        size_of_part = -(-size // count)
+        parts = [min(size_of_part, size - size_of_part * i) for i in range(count)]
         if min(parts) <= 0:
             raise Unfit
-    given: dict[str, Any] = {"axis": axis - source.rank * (net.rng.random() < 0.3)}
+    attributes: dict[str, Any] = {"axis": axis - source.rank * (net.rng.random() < 0.3)}
     names: list[Known | str] = [source]
     if equal:
-        given["num_outputs"] = count if net.opset >= 18 else None
+        attributes["num_outputs"] = count if net.opset >= 18 else None
     elif net.opset < 13:
-        given["split"] = tuple(parts)
+        attributes["split"] = tuple(parts)
     else:
         names.append(net.ints(parts))
     shapes = [(source.dtype, (*source.shape[:axis], part, *source.shape[axis + 1 :])) for part in parts]
     made = net.add(
         "Split", names, *shapes, top=source.top, exact=True, quantized=(source.scale, source.zero), codes=source.codes,
-        **given,
+        **attributes,
     )  # fmt: skip
     for value in made:
         if value.codes and net.rng.random() < 0.7:
@@ -179,12 +179,12 @@ def concat(net: Net) -> None:
 
     parts = [first]
     for _ in range(net.rng.choice((1, 1, 1, 2, 3))):
-        found = net.candidates(fits)
+        candidates = net.candidates(fits)
         if first.dtype == FLOAT and net.rng.random() < 0.15:
             sizes = [*first.shape[:axis], net.rng.randint(1, 4), *first.shape[axis + 1 :]]
             parts.append(net.constant_value(net.reals(sizes, first.top), first.top))
         else:
-            parts.append(net.rng.choice([*found, first]))
+            parts.append(net.rng.choice([*candidates, first]))
     net.rng.shuffle(parts)
     shape = (*first.shape[:axis], sum(part.shape[axis] for part in parts), *first.shape[axis + 1 :])
     moved(net, "Concat", parts, first, shape, axis=axis - first.rank * (net.rng.random() < 0.3))
@@ -239,11 +239,11 @@ def expand(net: Net) -> None:
     """Expand to a shape that broadcasts."""
     source = movable(net, lambda v: v.elements <= 2048 and v.rank <= 4)
     sizes = [size if size > 1 or net.rng.random() < 0.5 else net.size() for size in source.shape]
-    given = [
+    stated = [
         1 if size == old and net.rng.random() < 0.3 else size for size, old in zip(sizes, source.shape, strict=True)
     ]
     extra = [net.rng.randint(1, 3) for _ in range(net.rng.choice((0, 0, 1)))]
-    moved(net, "Expand", [source, net.ints([*extra, *given])], source, (*extra, *sizes))
+    moved(net, "Expand", [source, net.ints([*extra, *stated])], source, (*extra, *sizes))
 
 
 def tile(net: Net) -> None:

@@ -184,7 +184,7 @@ class Net:
 
         quantized: scale and zero point of the outputs.
         """
-        names = [each.name if isinstance(each, Known) else each for each in inputs]
+        names = [operand.name if isinstance(operand, Known) else operand for operand in inputs]
         made = []
         for dtype, shape in outputs:
             if math.prod(shape) > 2 * self.most_elements or 0 in shape:
@@ -195,8 +195,8 @@ class Net:
             )
         while names and not names[-1]:
             names.pop()
-        given = {key: value for key, value in attributes.items() if value is not None}
-        self.nodes.append(Node(op_type, tuple(names), tuple(v.name for v in made), given))
+        stated = {key: value for key, value in attributes.items() if value is not None}
+        self.nodes.append(Node(op_type, tuple(names), tuple(v.name for v in made), stated))
         self.read.update(names)
         for value in made:
             self._keep(value)
@@ -215,20 +215,20 @@ class Net:
 
     def candidates(self, wanted: Callable[[Known], bool]) -> list[Known]:
         """Values that fit, those round this graph included."""
-        found = [value for value in self.pool if wanted(value)]
-        if self.parent is not None and (not found or self.rng.random() < 0.3):
-            found += self.parent.candidates(wanted)
-        return found
+        matching = [value for value in self.pool if wanted(value)]
+        if self.parent is not None and (not matching or self.rng.random() < 0.3):
+            matching += self.parent.candidates(wanted)
+        return matching
 
     def pick(self, wanted: Callable[[Known], bool]) -> Known:
         """A value that fits, recent ones and unread ones more often. Raises Unfit when there is none."""
-        found = self.candidates(wanted)
-        if not found:
+        candidates = self.candidates(wanted)
+        if not candidates:
             raise Unfit
-        unread = [value for value in found if value.name not in self.read]
+        unread = [value for value in candidates if value.name not in self.read]
         if unread and self.rng.random() < 0.6:
             return self.rng.choice(unread)
-        return self.rng.choice(found[-4:] if self.rng.random() < 0.5 else found)
+        return self.rng.choice(candidates[-4:] if self.rng.random() < 0.5 else candidates)
 
     def undo(self, nodes: int, values: int, pool: int, inputs: int) -> None:
         """Takes back what an operator has added that turned out not to fit."""
@@ -313,13 +313,13 @@ class Net:
     def output_of(self, value: Known, **changes: Any) -> Known:
         """What is known of a value, corrected."""
         corrected = self._keep(replace(value, **changes))
-        self.pool = [corrected if each.name == value.name else each for each in self.pool]
+        self.pool = [corrected if member.name == value.name else member for member in self.pool]
         return corrected
 
     def described(self, outputs: Sequence[Known], inputs: Sequence[Known] | None = None) -> Description:
         """The graph with these outputs."""
-        given = self.inputs if inputs is None else inputs
-        ends = tuple(v.name for v in given), tuple(v.name for v in outputs)
+        sources = self.inputs if inputs is None else inputs
+        ends = tuple(v.name for v in sources), tuple(v.name for v in outputs)
         return Description(tuple(self.values), tuple(self.nodes), *ends, opset=self.opset)
 
 

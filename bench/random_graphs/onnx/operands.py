@@ -59,10 +59,10 @@ def transposed(net: Net, value: Known) -> Known:
     net.rng.shuffle(order)
     if value.rank == 4 and net.rng.random() < 0.5:
         order = net.rng.choice(([0, 2, 3, 1], [0, 3, 1, 2]))
-    given = None if order == order[::-1] and net.rng.random() < 0.2 else order
-    if given is None:
+    stated = None if order == order[::-1] and net.rng.random() < 0.2 else order
+    if stated is None:
         order = list(range(value.rank))[::-1]
-    return same(net, "Transpose", [value], value, tuple(value.shape[i] for i in order), perm=given)
+    return same(net, "Transpose", [value], value, tuple(value.shape[i] for i in order), perm=stated)
 
 
 def dressed(net: Net, value: Known) -> Known:
@@ -102,9 +102,9 @@ def operand(net: Net, wanted: Wanted = anything, shape: Shape | None = None) -> 
 def _made(net: Net, shape: Shape) -> Known:
     """A value of a shape: another one reshaped or cut, or a graph input."""
     elements = math.prod(shape)
-    found = net.candidates(lambda v: is_real(v) and v.elements == elements)
-    if found:
-        return reshaped(net, net.rng.choice(found), shape)
+    candidates = net.candidates(lambda v: is_real(v) and v.elements == elements)
+    if candidates:
+        return reshaped(net, net.rng.choice(candidates), shape)
     return fresh(net, shape)
 
 
@@ -125,9 +125,9 @@ def ranked(net: Net, ranks: Sequence[int]) -> Known:
             return operand(net, lambda v: v.rank in ranks and v.elements > 1)
         except Unfit:
             pass
-    found = net.candidates(lambda v: is_real(v) and v.elements >= 4)
-    if found and net.rng.random() < 0.7:
-        value = net.rng.choice(found)
+    candidates = net.candidates(lambda v: is_real(v) and v.elements >= 4)
+    if candidates and net.rng.random() < 0.7:
+        value = net.rng.choice(candidates)
         return _as_float(net, reshaped(net, value, factored(net, value.elements, rank)))
     return operand(net, lambda v: v.rank == rank, net.shape(rank))
 

@@ -58,10 +58,12 @@ def matmul(net: Net) -> None:
     a = ranked(net, (1, 2, 2, 3, 3, 4))
     depth = a.shape[-1]
     if net.rng.random() < 0.35:
-        found = net.candidates(lambda v: (v.dtype == FLOAT or v.quantized) and v.rank >= 1 and v.elements % depth == 0)
-        if not found:
+        candidates = net.candidates(
+            lambda v: (v.dtype == FLOAT or v.quantized) and v.rank >= 1 and v.elements % depth == 0
+        )
+        if not candidates:
             raise Unfit
-        value = net.rng.choice(found)
+        value = net.rng.choice(candidates)
         value = net.dequantize(value) if value.quantized else value
         batch = a.shape[:-2] if a.rank > 2 and value.elements % (depth * math.prod(a.shape[:-2])) == 0 else ()
         b = reshaped(net, value, (*batch, depth, value.elements // depth // math.prod(batch)))
@@ -210,32 +212,32 @@ def recurrent(net: Net) -> None:
             names.append(state)
     if kind == "LSTM" and net.rng.random() < 0.15:
         names.append(real(both, 3 * hidden))
-    given: dict[str, Any] = {"hidden_size": hidden, "direction": direction}
-    given |= _gates(net, kind, both)
+    attributes: dict[str, Any] = {"hidden_size": hidden, "direction": direction}
+    attributes |= _gates(net, kind, both)
     outputs = [(FLOAT, (steps, both, batch, hidden))] + [(FLOAT, (both, batch, hidden))] * (2 if kind == "LSTM" else 1)
-    net.add(kind, names, *outputs[: net.rng.randint(1, len(outputs))], top=1.0, **given)
+    net.add(kind, names, *outputs[: net.rng.randint(1, len(outputs))], top=1.0, **attributes)
 
 
 def _gates(net: Net, kind: str, directions: int) -> dict[str, Any]:
     """How a recurrent layer computes its gates, mostly as it does without these attributes."""
-    given: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     usual = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}[kind]
     if kind == "GRU":
-        given["linear_before_reset"] = net.rng.choice((None, 0, 1))
+        attributes["linear_before_reset"] = net.rng.choice((None, 0, 1))
     if kind == "LSTM":
-        given["input_forget"] = net.rng.choice((None, None, 0)) if net.rng.random() < 0.98 else 1
+        attributes["input_forget"] = net.rng.choice((None, None, 0)) if net.rng.random() < 0.98 else 1
     chance = net.rng.random()
     if chance < 0.2:
         names = usual if chance < 0.18 else tuple(net.rng.choice(("Relu", "HardSigmoid", "Tanh")) for _ in usual)
-        given["activations"] = names * directions
+        attributes["activations"] = names * directions
         if "HardSigmoid" in names or net.rng.random() < 0.1:
-            given["activation_alpha"] = (0.25,) * (len(names) * directions)
-            given["activation_beta"] = (0.4,) * (len(names) * directions)
+            attributes["activation_alpha"] = (0.25,) * (len(names) * directions)
+            attributes["activation_beta"] = (0.4,) * (len(names) * directions)
     if net.rng.random() < 0.02:
-        given["clip"] = net.rng.choice((0.5, 3.0))
+        attributes["clip"] = net.rng.choice((0.5, 3.0))
     if net.opset >= 14 and net.rng.random() < 0.3:
-        given["layout"] = 0
-    return given
+        attributes["layout"] = 0
+    return attributes
 
 
 def dynamic_lstm(net: Net) -> None:

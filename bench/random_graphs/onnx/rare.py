@@ -41,8 +41,8 @@ def computed_shape(net: Net) -> None:
     index = net.constant(np.array([axis], np.int64))
     (size,) = net.add("Gather", [shape, index], ("int64", (1,)), exact=True, pool=False, axis=0)
     rest = factored(net, x.elements // x.shape[axis], net.rng.randint(1, 3))
-    given: list[Known | str] = [size, net.ints((*rest[:-1], -1) if net.rng.random() < 0.5 else rest)]
-    (target,) = net.add("Concat", given, ("int64", (1 + len(rest),)), exact=True, pool=False, axis=0)
+    parts: list[Known | str] = [size, net.ints((*rest[:-1], -1) if net.rng.random() < 0.5 else rest)]
+    (target,) = net.add("Concat", parts, ("int64", (1 + len(rest),)), exact=True, pool=False, axis=0)
     same(net, "Reshape", [x, target], x, (x.shape[axis], *rest))
 
 
@@ -82,9 +82,11 @@ def packed_weights(net: Net) -> None:
     chance = net.rng.random()
     shape: Shape = (depth // block, columns) if chance < 0.5 else (columns,) if chance < 0.8 else ()
     scales = net.data.uniform(0.01, 0.1, shape).astype(np.float32)
-    given: dict[str, Any] = {"axis": 0, "block_size": block} if chance < 0.5 else {"axis": 1} if chance < 0.8 else {}
+    attributes: dict[str, Any] = (
+        {"axis": 0, "block_size": block} if chance < 0.5 else {"axis": 1} if chance < 0.8 else {}
+    )
     names = [name, net.constant(np.asarray(scales, np.float32))]
-    (w,) = net.add("DequantizeLinear", names, (FLOAT, (depth, columns)), top=1.0, exact=True, pool=False, **given)
+    (w,) = net.add("DequantizeLinear", names, (FLOAT, (depth, columns)), top=1.0, exact=True, pool=False, **attributes)
     result(net, "MatMul", [x, w], (*x.shape[:-1], columns), x.top * math.sqrt(depth) * 0.6)
 
 
@@ -140,22 +142,22 @@ def resize_of_axes(net: Net) -> None:
         raise Unfit
     mode = net.rng.choice(("nearest", "linear", "cubic"))
     coordinates = ["half_pixel", "asymmetric", "align_corners"] + ["half_pixel_symmetric"] * (net.opset >= 19)
-    given: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "mode": mode,
         "coordinate_transformation_mode": net.rng.choice(coordinates),
         "axes": (2, 3),
     }
     if mode != "nearest" and net.rng.random() < 0.3:
-        given["antialias"] = 1
+        attributes["antialias"] = 1
     if net.rng.random() < 0.5:
         sizes = tuple(max(1, round(size * net.rng.choice((0.5, 1, 2, 3)))) for size in x.shape[2:])
         names = ["", "", net.ints(sizes)]
-        given["keep_aspect_ratio_policy"] = net.rng.choice((None, "stretch"))
+        attributes["keep_aspect_ratio_policy"] = net.rng.choice((None, "stretch"))
     else:
         factors = [net.rng.choice((1.0, 2.0, 3.0)) for _ in range(2)]
         sizes = tuple(int(size * factor) for size, factor in zip(x.shape[2:], factors, strict=True))
         names = ["", net.constant(np.array(factors, np.float32))]
-    result(net, "Resize", [x, *names], (*x.shape[:2], *sizes), x.top, exact=mode == "nearest", **given)
+    result(net, "Resize", [x, *names], (*x.shape[:2], *sizes), x.top, exact=mode == "nearest", **attributes)
 
 
 def all_dimensions(net: Net) -> None:

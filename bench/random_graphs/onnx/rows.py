@@ -31,14 +31,14 @@ def reduction(net: Net) -> None:
         (x,) = net.add("Add", [x, net.scalar(0.5)], (FLOAT, x.shape), top=x.top + 1, exact=True, pool=False)
     axes = sorted(net.rng.sample(range(x.rank), net.rng.randint(1, x.rank)))
     keep = net.rng.choice((None, 0, 1))
-    given: dict[str, Any] = {"keepdims": keep}
+    attributes: dict[str, Any] = {"keepdims": keep}
     names: list[Known | str] = [x]
     stated = tuple(a - x.rank * (net.rng.random() < 0.3) for a in axes)
     if len(axes) < x.rank or net.rng.random() < 0.7:
         if net.opset >= 18 or (kind == "ReduceSum" and net.opset >= 13):
             names.append(net.ints(stated))
         else:
-            given["axes"] = stated
+            attributes["axes"] = stated
     count = math.prod(x.shape[a] for a in axes)
     if kind == "ReduceProd" and count > 12:
         raise Unfit
@@ -49,7 +49,7 @@ def reduction(net: Net) -> None:
     }.get(kind, x.top)  # fmt: skip
     if kind == "ReduceLogSumExp" and x.top > 60:
         raise Unfit
-    result(net, kind, names, _reduced(x.shape, axes, keep != 0), top, exact=selecting, **given)
+    result(net, kind, names, _reduced(x.shape, axes, keep != 0), top, exact=selecting, **attributes)
 
 
 def whole_reduction(net: Net) -> None:
@@ -67,12 +67,12 @@ def whole_reduction(net: Net) -> None:
     kind = net.rng.choice(kinds)
     if net.opset < 12:
         raise Unfit
-    given: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     names: list[Known | str] = [x]
     if net.opset >= 18 or (kind == "ReduceSum" and net.opset >= 13):
         names.append(net.ints((axis,)))
     else:
-        given["axes"] = (axis,)
+        attributes["axes"] = (axis,)
     count = x.shape[axis]
     top = {
         "ReduceSum": x.top * count,
@@ -80,7 +80,7 @@ def whole_reduction(net: Net) -> None:
         "ReduceSumSquare": x.top**2 * count,
     }.get(kind, x.top)
     net.add(
-        kind, names, (x.dtype, _reduced(x.shape, [axis], True)), exact=True, quantized=(x.scale, x.zero), top=top, **given
+        kind, names, (x.dtype, _reduced(x.shape, [axis], True)), exact=True, quantized=(x.scale, x.zero), top=top, **attributes
     )  # fmt: skip
 
 
@@ -136,18 +136,18 @@ def normalization(net: Net) -> None:
     if net.opset < {"LayerNormalization": 17, "GroupNormalization": 21}.get(kind, 11):
         raise Unfit
     x = ranked(net, (2, 3, 4) if kind == "LayerNormalization" else (3, 4))
-    given: dict[str, Any] = {"epsilon": net.rng.choice((None, 1e-3))}
+    attributes: dict[str, Any] = {"epsilon": net.rng.choice((None, 1e-3))}
     shape: Shape = (x.shape[1],)
     if kind == "LayerNormalization":
         axis = net.rng.randrange(x.rank)
         shape = x.shape[axis:]
-        given["axis"] = net.rng.choice((axis, axis - x.rank))
+        attributes["axis"] = net.rng.choice((axis, axis - x.rank))
     if kind == "GroupNormalization":
         groups = net.rng.choice([g for g in range(1, x.shape[1] + 1) if x.shape[1] % g == 0])
-        given["num_groups"] = groups
+        attributes["num_groups"] = groups
         shape = (x.shape[1],)
-    x = _spread(net, x, math.prod(x.shape[given["axis"] :]) if "axis" in given else math.prod(x.shape[2:]))
+    x = _spread(net, x, math.prod(x.shape[attributes["axis"] :]) if "axis" in attributes else math.prod(x.shape[2:]))
     names: list[Known | str] = [x, net.constant_value(net.reals(shape, 2.0))]
     if kind != "LayerNormalization" or net.rng.random() < 0.7:
         names.append(net.constant_value(net.reals(shape, 1.0)))
-    result(net, kind, names, x.shape, 6.0, **given)
+    result(net, kind, names, x.shape, 6.0, **attributes)

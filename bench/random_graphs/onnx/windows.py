@@ -129,12 +129,12 @@ def conv_transpose(net: Net) -> None:
         raise Unfit
     w = weights(net, shape, 1)
     b = bias(net, filters, x, w)
-    given: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "strides": strides, "dilations": dilations if max(dilations) > 1 else None, "group": groups if groups > 1 else None,
         "pads": tuple(pads) if any(pads) else None, "output_padding": more if any(more) else None,
     }  # fmt: skip
     top = x.top * w.top * math.sqrt(max(1, math.prod(shape[2:]) * channels / groups / math.prod(strides)))
-    result(net, "ConvTranspose", [x, w, *([b] if b else [])], (n, filters, *sizes), top, **given)
+    result(net, "ConvTranspose", [x, w, *([b] if b else [])], (n, filters, *sizes), top, **attributes)
 
 
 def pool(net: Net) -> None:
@@ -147,10 +147,10 @@ def pool(net: Net) -> None:
         return
     ceil = net.rng.random() < 0.25
     w = window(net, x.shape[2:], pooled=True, ceil=ceil, dilated=exact or net.opset >= 19)
-    given = dict(w.attributes) | {"ceil_mode": 1 if ceil else None}
+    attributes = dict(w.attributes) | {"ceil_mode": 1 if ceil else None}
     if kind == "AveragePool":
-        given["count_include_pad"] = net.rng.choice((None, 0, 1))
-    result(net, kind, [x], (*x.shape[:2], *w.sizes), x.top, exact=exact, kernel_shape=w.kernel, **given)
+        attributes["count_include_pad"] = net.rng.choice((None, 0, 1))
+    result(net, kind, [x], (*x.shape[:2], *w.sizes), x.top, exact=exact, kernel_shape=w.kernel, **attributes)
 
 
 def max_pool_of_codes(net: Net) -> None:
@@ -174,12 +174,12 @@ def resize(net: Net) -> None:
     mode = net.rng.choice(("nearest", "nearest", "linear", "linear", "cubic"))
     if mode == "cubic" and x.rank != 4:
         mode = "linear"
-    given: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": net.rng.choice(_COORDINATES)}
+    attributes: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": net.rng.choice(_COORDINATES)}
     if mode == "nearest":
-        given["nearest_mode"] = net.rng.choice((None, "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
+        attributes["nearest_mode"] = net.rng.choice((None, "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
     if mode == "cubic":
-        given["cubic_coeff_a"] = net.rng.choice((None, -0.5, -0.75))
-        given["exclude_outside"] = net.rng.choice((None, 0, 1))
+        attributes["cubic_coeff_a"] = net.rng.choice((None, -0.5, -0.75))
+        attributes["exclude_outside"] = net.rng.choice((None, 0, 1))
     first = min(2, x.rank - 1)
     sizes, scales = list(x.shape), [1.0] * x.rank
     for i in range(first, x.rank):
@@ -192,7 +192,7 @@ def resize(net: Net) -> None:
         sizes = [math.floor(size * scale) for size, scale in zip(x.shape, scales, strict=True)]
     else:
         names = [region, "" if net.opset >= 13 else net.constant(np.zeros(0, np.float32)), net.ints(sizes)]
-    result(net, "Resize", [x, *names], tuple(sizes), x.top, exact=mode == "nearest", **given)
+    result(net, "Resize", [x, *names], tuple(sizes), x.top, exact=mode == "nearest", **attributes)
 
 
 # ---- QOperator ----

@@ -31,10 +31,10 @@ def variable(d: GraphBuilder, like: Value) -> tuple[Value, Value]:
         inner = handle(start, name)
         start.node("ASSIGN_VARIABLE", (inner, first), ())
         d.nodes.append(Node("CALL_ONCE", (), (), {"init_subgraph_index": start.description(())}))
-    found = handle(d, name)
+    variable_handle = handle(d, name)
     before = d.computed(like.dtype, like.shape, (like.scales, like.zero_points))
-    d.node("READ_VARIABLE", (found,), (before,))
-    return found, before
+    d.node("READ_VARIABLE", (variable_handle,), (before,))
+    return variable_handle, before
 
 
 @offers(_KINDS, "READ_VARIABLE", weight=0.5)
@@ -42,12 +42,12 @@ def accumulator(d: GraphBuilder, x: Value) -> Sequence[Value]:
     """A sum over all runs, or the value of the run before."""
     if d.depth:
         raise Unfit
-    found, before = variable(d, x)
+    variable_handle, before = variable(d, x)
     if d.chance(0.3):
-        d.node("ASSIGN_VARIABLE", (found, x), ())
+        d.node("ASSIGN_VARIABLE", (variable_handle, x), ())
         return [before]
     total = d.unary("ADD", (before, x), x.shape, x.dtype, (x.scales, x.zero_points), **UNFUSED)
-    d.node("ASSIGN_VARIABLE", (found, total), ())
+    d.node("ASSIGN_VARIABLE", (variable_handle, total), ())
     return [total, before] if d.chance(0.3) else [total]
 
 
@@ -60,12 +60,12 @@ def streaming(d: GraphBuilder, x: Value) -> Sequence[Value]:
         x = d.reshaped(x, (1, *d.factors(x.elements, 3)))
     rows, old = x.shape[1], d.between(1, 4)
     like = replace(x, shape=(1, old, *x.shape[2:]))
-    found, before = variable(d, like)
+    variable_handle, before = variable(d, like)
     both = d.computed(x.dtype, (1, old + rows, *x.shape[2:]), (x.scales, x.zero_points))
     d.node("CONCATENATION", (before, x), (both,), axis=1)
     ends = [(0, rows, 0, 0), both.shape, (1, 1, 1, 1)]
-    last = d.moved("STRIDED_SLICE", (both, *(d.integers(each) for each in ends)), like.shape)
-    d.node("ASSIGN_VARIABLE", (found, last), ())
+    last = d.moved("STRIDED_SLICE", (both, *(d.integers(ends_of) for ends_of in ends)), like.shape)
+    d.node("ASSIGN_VARIABLE", (variable_handle, last), ())
     return [both]
 
 
@@ -75,7 +75,7 @@ def condition(d: GraphBuilder, x: Value) -> Value:
     if how == 0:
         return d.constant(np.bool_(d.chance(0.5)))
     if how == 1 or x.dtype not in ("int8", "float32"):
-        value = d.given("bool", ())
+        value = d.model_input("bool", ())
         d.pool.pop()
         return value
     flat = d.reshaped(x, (x.elements,))
@@ -92,20 +92,20 @@ def body(
     """A graph of a few operators from x to a value of its type, shape and quantization: its builder, x in it, and the value."""
     inner = GraphBuilder(d.rng, d.dtype, min(d.limit, 500), f"{d.prefix}{name}_", d.depth + 1, d.engine)
     kept = (x.scales, x.zero_points)
-    given = inner.add(Value(inner.name(), x.dtype, x.shape, None, *kept))
-    inner.inputs.append(given.name)
-    inner.pool.append(given)
+    source = inner.add(Value(inner.name(), x.dtype, x.shape, None, *kept))
+    inner.inputs.append(source.name)
+    inner.pool.append(source)
     for _ in range(d.between(0, 3)):
         grow(inner)
     y = inner.pool[-1]
-    if y is given or y.dtype != x.dtype or any(n not in inner.inputs[:1] for n in inner.inputs):
-        y = given
+    if y is source or y.dtype != x.dtype or any(n not in inner.inputs[:1] for n in inner.inputs):
+        y = source
     if len(y.shape) != len(x.shape) or any(a not in (1, b) for a, b in zip(y.shape, x.shape, strict=False)):
         axes = inner.integers(range(len(y.shape)))
         reduced = len(y.shape) == 1 and x.dtype not in ("int32", "int64")
-        y = inner.unary("MEAN", (y, axes), (), x.dtype, kept, keep_dims=False) if reduced else given
-    last = inner.unary("ADD", (given, y), x.shape, x.dtype, kept, **UNFUSED)
-    return inner, given, last
+        y = inner.unary("MEAN", (y, axes), (), x.dtype, kept, keep_dims=False) if reduced else source
+    last = inner.unary("ADD", (source, y), x.shape, x.dtype, kept, **UNFUSED)
+    return inner, source, last
 
 
 def _grow(inner: GraphBuilder) -> None:
@@ -128,10 +128,10 @@ def branches(d: GraphBuilder, x: Value) -> Sequence[Value]:
     is_true = condition(d, x)
     graphs: list[Description] = []
     for which in ("then", "else"):
-        inner, given, last = body(d, x, f"{which}{len(d.values)}", _grow)
+        inner, source, last = body(d, x, f"{which}{len(d.values)}", _grow)
         if not _plain(inner):
             raise Unfit
-        graphs.append(inner.description([given.name if d.chance(0.05) else last.name]))
+        graphs.append(inner.description([source.name if d.chance(0.05) else last.name]))
     y = d.computed(x.dtype, x.shape, (x.scales, x.zero_points))
     d.node("IF", (is_true, x), (y,), then_subgraph_index=graphs[0], else_subgraph_index=graphs[1])
     return [y]
@@ -145,9 +145,9 @@ def moved_or_not(d: GraphBuilder, x: Value) -> Sequence[Value]:
     graphs = []
     for which in ("then", "else"):
         inner = GraphBuilder(d.rng, d.dtype, 500, f"{d.prefix}{which}{len(d.values)}_", d.depth + 1, d.engine)
-        given = inner.add(Value(inner.name(), x.dtype, x.shape))
-        inner.inputs.append(given.name)
-        y = inner.moved("REVERSE_V2", (given, inner.integers([0])), x.shape) if which == "then" else given
+        source = inner.add(Value(inner.name(), x.dtype, x.shape))
+        inner.inputs.append(source.name)
+        y = inner.moved("REVERSE_V2", (source, inner.integers([0])), x.shape) if which == "then" else source
         graphs.append(inner.description([y.name]))
     y = d.computed(x.dtype, x.shape)
     d.node("IF", (is_true, x), (y,), then_subgraph_index=graphs[0], else_subgraph_index=graphs[1])
@@ -163,9 +163,9 @@ def loop(d: GraphBuilder, x: Value) -> Sequence[Value]:
         inner, _, last = body(d, x, f"body{len(d.values)}", _grow)
     else:
         inner = GraphBuilder(d.rng, d.dtype, 500, f"{d.prefix}body{len(d.values)}_", d.depth + 1, d.engine)
-        given = inner.add(Value(inner.name(), x.dtype, x.shape))
-        inner.inputs.append(given.name)
-        last = inner.moved("REVERSE_V2", (given, inner.integers([-1])), x.shape)
+        source = inner.add(Value(inner.name(), x.dtype, x.shape))
+        inner.inputs.append(source.name)
+        last = inner.moved("REVERSE_V2", (source, inner.integers([-1])), x.shape)
     if not _plain(inner):
         raise Unfit
     count = inner.add(Value(inner.name(), "int32", (1,)))
@@ -181,7 +181,7 @@ def loop(d: GraphBuilder, x: Value) -> Sequence[Value]:
     less = test_graph.unary("LESS", (a, times), (1,), "bool")
     start = d.constant(np.array([0], np.int32))
     if d.chance(0.4):
-        start = d.given("int32", (1,), (-2, 5))
+        start = d.model_input("int32", (1,), (-2, 5))
         d.pool.pop()
     ends = d.computed("int32", (1,)), d.computed(x.dtype, x.shape, (x.scales, x.zero_points))
     d.node("WHILE", (start, x), ends, cond_subgraph_index=test_graph.description([less.name]),

@@ -41,11 +41,11 @@ def draw(rng: np.random.Generator) -> Description:
     if d.chance(0.03):
         d.limit = 120_000
     if d.limit > 10_000:
-        d.given(
+        d.model_input(
             dtype, d.pick(((1, d.between(40, 90), d.between(40, 90), d.between(3, 6)), (d.between(10_001, 40_000),)))
         )
     for _ in range(d.pick((1, 1, 1, 2, 3)) if d.limit < 10_000 else 0):
-        d.given(dtype, d.draw_shape(d.pick((1, 2, 3, 3, 4, 4, 4, 4, 5)), 600))
+        d.model_input(dtype, d.draw_shape(d.pick((1, 2, 3, 3, 4, 4, 4, 4, 5)), 600))
     for _ in range(d.pick((1, 2, 3, 4, 5, 6, 7, 8, 10, 12))):
         append(d)
     return finished(d)
@@ -82,12 +82,12 @@ def turned(d: GraphBuilder, x: Value, offer: Offer) -> list[Value]:
         order = d.pick(([0, 2, 3, 1], [0, 3, 1, 2]))
     made = offer.make(d, d.moved("TRANSPOSE", (x, d.integers(order)), [x.shape[i] for i in order]))
     back = [order.index(i) for i in range(rank)]
-    found = []
+    turned_values = []
     for y in made:
-        found.append(y)
+        turned_values.append(y)
         if y.dtype in _TURNED and len(y.shape) == rank:
-            found.append(d.moved("TRANSPOSE", (y, d.integers(back)), [y.shape[i] for i in back]))
-    return found
+            turned_values.append(d.moved("TRANSPOSE", (y, d.integers(back)), [y.shape[i] for i in back]))
+    return turned_values
 
 
 def _has(engine: str, op: str, dtype: str) -> bool:

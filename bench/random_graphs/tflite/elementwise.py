@@ -53,13 +53,13 @@ def partner(d: GraphBuilder, x: Value, quantization: Quantization | None = None,
     """Another operand: a value of the pool, or a constant. quantization: the one that it must have."""
     if not d.chance(constant):
         fitting = []
-        for each in d.pool:
+        for candidate in d.pool:
             try:
-                fits = each.dtype == x.dtype and len(broadcast(x.shape, each.shape)) <= 5
+                fits = candidate.dtype == x.dtype and len(broadcast(x.shape, candidate.shape)) <= 5
             except Unfit:
                 continue
-            if fits and (quantization is None or (each.scales, each.zero_points) == quantization):
-                fitting.append(each)
+            if fits and (quantization is None or (candidate.scales, candidate.zero_points) == quantization):
+                fitting.append(candidate)
         if fitting:
             return d.pick(fitting)
     return d.numbers(x.dtype, partner_shape(d, x), d.near(x) if quantization is None else quantization)
@@ -182,7 +182,7 @@ def select(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
     if x.dtype != "bool" and op == "SELECT_V2":
         x = d.numbers("bool", partner_shape(d, a))
     elif x.dtype != "bool":
-        x = d.given("bool", a.shape)
+        x = d.model_input("bool", a.shape)
         d.pool.pop()
     kept = (a.scales, a.zero_points)
     if op == "SELECT":

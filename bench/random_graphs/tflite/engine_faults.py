@@ -40,8 +40,8 @@ def undefined_power(
             return usual(a, b)
         exact = [int(x) ** int(n) for x, n in zip(bases.flat, exponents.flat, strict=True)]
         outside += sum(not low <= value <= high for value in exact)
-        found = [value if low <= value <= high else low for value in exact]
-        return np.array(found, a.dtype).reshape(bases.shape)
+        powers = [value if low <= value <= high else low for value in exact]
+        return np.array(powers, a.dtype).reshape(bases.shape)
 
     usual, state = power._whole_power, dict[str, Array]()
     with patch.object(power, "_whole_power", converted):
@@ -71,15 +71,15 @@ def undefined_rounding(
 
     def converted(bound: BoundNode, x: NDArray[np.float32]) -> Array:
         nonlocal outside
-        found = usual(bound, x)
+        codes = usual(bound, x)
         y = bound.output
         if bound.node.op.numerics.float_scale or y.quantization is None:
-            return found
+            return codes
         with np.errstate(all="ignore"):
             ratio = x.astype(np.float32) / np.float32(y.quantization.scale)
         beyond = np.isfinite(ratio) & ((ratio >= _BEYOND) | (ratio < _LEAST))
         outside += int(beyond.sum())
-        return np.where(beyond, np.array(y.dtype.range[0], found.dtype), found)
+        return np.where(beyond, np.array(y.dtype.range[0], codes.dtype), codes)
 
     usual, state, rule_of = quantize._from_real, dict[str, Array](), tolerances_of(compiled)
     with patch.object(quantize, "_from_real", converted):

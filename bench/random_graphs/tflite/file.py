@@ -11,12 +11,12 @@ def write(description: Description) -> bytes:
 
     Raises ValueError for what the format cannot express.
     """
-    given = [value for value in description.values if value.name in description.inputs]
-    if any(value.dtype in ("resource", "int4") for value in given):
+    sources = [value for value in description.values if value.name in description.inputs]
+    if any(value.dtype in ("resource", "int4") for value in sources):
         raise ValueError("handles and packed weights cannot be inputs")
     subgraphs: list[SubgraphSpec | None] = []
     main = _subgraph(description, subgraphs)
-    inner = tuple(each for each in subgraphs if each is not None)
+    inner = tuple(subgraph for subgraph in subgraphs if subgraph is not None)
     return write_tflite(ModelSpec(main.tensors, main.operators, main.inputs, main.outputs, "random graph", inner))
 
 

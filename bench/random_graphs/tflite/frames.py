@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.random_graphs.case import Value
 from bench.random_graphs.tflite.graph_builder import GraphBuilder, offers
-from bench.random_graphs.tflite.signal import custom, given, roots, samples, top_level
+from bench.random_graphs.tflite.signal import custom, model_input, roots, samples, top_level
 
 
 @offers(("int8", "int16"), "CUSTOM:SignalFramer", weight=0.3)
@@ -40,7 +40,7 @@ def overlapped(d: GraphBuilder, x: Value, step: int) -> Value:
 def overlap_add(d: GraphBuilder, x: Value) -> Sequence[Value]:
     top_level(d)
     frames, size = d.between(1, 4), d.between(1, 20)
-    overlapped(d, given(d, "float32" if x.dtype == "float32" else "int16", frames, size), d.between(1, size))
+    overlapped(d, model_input(d, "float32" if x.dtype == "float32" else "int16", frames, size), d.between(1, size))
     return []
 
 
@@ -83,13 +83,13 @@ def subtraction(d: GraphBuilder, x: Value) -> Sequence[Value]:
 def gain(d: GraphBuilder, x: Value) -> Sequence[Value]:
     top_level(d)
     signal = channels(d)
-    gained(d, signal, given(d, "uint32", *signal.shape))
+    gained(d, signal, model_input(d, "uint32", *signal.shape))
     return []
 
 
 def channels(d: GraphBuilder) -> Value:
     """An input of the graph: channels of a filter bank."""
-    return given(d, "uint32", d.between(1, 24))
+    return model_input(d, "uint32", d.between(1, 24))
 
 
 def subtracted(d: GraphBuilder, x: Value) -> tuple[Value, Value]:

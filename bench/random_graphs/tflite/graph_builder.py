@@ -119,8 +119,8 @@ class GraphBuilder:
 
     def numbers(self, dtype: str, shape: Sequence[int], quantization: Quantization | None = None) -> Value:
         """A constant with random contents."""
-        found = self.quantization(dtype) if quantization is None else quantization
-        return self.constant(self.contents(dtype, shape), found)
+        chosen = self.quantization(dtype) if quantization is None else quantization
+        return self.constant(self.contents(dtype, shape), chosen)
 
     def contents(self, dtype: str, shape: Sequence[int]) -> np.ndarray:
         """Random numbers of a type; the ends of a range of integers occur."""
@@ -134,7 +134,7 @@ class GraphBuilder:
         info = np.iinfo(dtype)
         return self.rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True)
 
-    def given(self, dtype: str, shape: Sequence[int], bounds: tuple[float, float] | None = None) -> Value:
+    def model_input(self, dtype: str, shape: Sequence[int], bounds: tuple[float, float] | None = None) -> Value:
         """An input of the graph."""
         value = Value(self.name(), dtype, tuple(shape), None, *self.quantization(dtype), bounds=bounds)
         self.inputs.append(self.add(value).name)

@@ -56,11 +56,11 @@ def computed_weights(d: GraphBuilder, x: Value, shape: Sequence[int]) -> Value:
         value = d.add(Value(d.name(), dtype, tuple(shape), None, *quantization))
         d.inputs.append(value.name)
         return value
-    found = d.pick(candidates)
-    found = found if found.shape == tuple(shape) else d.reshaped(found, shape)
-    if dtype == "float32" or found.zero_points == (0,):
-        return found
-    return d.unary("QUANTIZE", (found,), shape, dtype, quantization)
+    weights = d.pick(candidates)
+    weights = weights if weights.shape == tuple(shape) else d.reshaped(weights, shape)
+    if dtype == "float32" or weights.zero_points == (0,):
+        return weights
+    return d.unary("QUANTIZE", (weights,), shape, dtype, quantization)
 
 
 def nibbles(d: GraphBuilder, x: Value, w: Value) -> Value:
@@ -77,8 +77,8 @@ def scales_of(d: GraphBuilder, count: int, several: bool) -> Quantization:
         return (d.power(-4, -0.5),), (0,)
     base = d.rng.uniform(-3.5, -1)
     spread = 2.0 if d.chance(0.15) else 0.3
-    found = [float(np.float32(10 ** (base + d.rng.uniform(-spread, spread)))) for _ in range(count)]
-    return tuple(found), (0,) * count
+    scales = [float(np.float32(10 ** (base + d.rng.uniform(-spread, spread)))) for _ in range(count)]
+    return tuple(scales), (0,) * count
 
 
 def bias(d: GraphBuilder, x: Value, w: Value, count: int) -> Value | None:
@@ -92,9 +92,9 @@ def bias(d: GraphBuilder, x: Value, w: Value, count: int) -> Value | None:
     limit = 1 << 24 if d.chance(0.05) else 3000
     array = d.rng.integers(-limit, limit + 1, count)
     if d.chance(0.04) and x.dtype == "int8" and len(scales) == 1:
-        given = Value(d.name(), "int32", (count,), None, scales, (0,), bounds=(-limit, limit))
-        d.inputs.append(d.add(given).name)
-        return given
+        source = Value(d.name(), "int32", (count,), None, scales, (0,), bounds=(-limit, limit))
+        d.inputs.append(d.add(source).name)
+        return source
     return d.constant(array.astype(np.int64 if x.dtype == "int16" else np.int32), (scales, (0,) * len(scales)))
 
 

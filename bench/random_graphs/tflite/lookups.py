@@ -44,7 +44,7 @@ def embedding_lookup(d: GraphBuilder, x: Value) -> Sequence[Value]:
     if d.chance(0.5):
         indices = d.constant(d.rng.integers(0, table.shape[0], count).astype(np.int32))
     else:
-        indices = d.given("int32", (count,), (0, table.shape[0] - 1))
+        indices = d.model_input("int32", (count,), (0, table.shape[0] - 1))
         d.pool.pop()
     return [d.unary("EMBEDDING_LOOKUP", (indices, table), (count, *table.shape[1:]), dtype, quantization)]
 
@@ -78,14 +78,14 @@ def detections(d: GraphBuilder, x: Value) -> Sequence[Value]:
         kinds = [((d.power(-1.5, -0.8),), (d.between(100, 200),)), ((1 / 256,), (0,)), ((0.006,), (0,))]
     corners = np.concatenate([d.rng.uniform(0, 1, (boxes, 2)), d.rng.uniform(0.1, 0.5, (boxes, 2))], axis=1)
     anchors = corners.astype(np.float32) if x.dtype == "float32" else (corners / 0.006).astype(np.uint8)
-    given = []
+    operands_drawn = []
     for shape, quantization, bounds in (((1, boxes, 4), kinds[0], (-4, 4)), ((1, boxes, columns), kinds[1], (0, 1))):
         limits = bounds if x.dtype == "float32" else None
         value = d.add(Value(d.name(), x.dtype, shape, None, *quantization, bounds=limits))
         d.inputs.append(value.name)
-        given.append(value)
+        operands_drawn.append(value)
     outputs = [d.computed("float32", shape) for shape in ((1, most, 4), (1, most), (1, most), (1,))]
-    operands = (*given, d.constant(anchors, kinds[2]))
+    operands = (*operands_drawn, d.constant(anchors, kinds[2]))
     custom(d, "TFLite_Detection_PostProcess", operands, outputs, max_detections=most, num_classes=classes,
            max_classes_per_detection=d.between(1, classes), detections_per_class=d.between(1, 100),
            use_regular_nms=d.chance(0.5), nms_score_threshold=d.pick((0.0, 0.2, 0.5)), nms_iou_threshold=d.pick((0.3, 0.5, 0.9)),

@@ -249,7 +249,7 @@ def gather(d: GraphBuilder, x: Value) -> Sequence[Value]:
     shape = d.draw_shape(d.between(0, 2), 8)
     where = d.constant(d.rng.integers(0, x.shape[axis], shape).astype(np.int32))
     if d.chance(0.3) and shape:
-        where = d.given("int32", shape, (0, x.shape[axis] - 1))
+        where = d.model_input("int32", shape, (0, x.shape[axis] - 1))
         d.pool.pop()
     result = (*x.shape[:axis], *shape, *x.shape[axis + 1 :])
     return [d.moved("GATHER", (x, where), result, axis=stated)]

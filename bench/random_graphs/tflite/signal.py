@@ -11,7 +11,7 @@ from bench.random_graphs.case import Value
 from bench.random_graphs.tflite.graph_builder import GraphBuilder, Unfit, offers
 
 
-def given(d: GraphBuilder, dtype: str, *shape: int, bounds: tuple[float, float] | None = None) -> Value:
+def model_input(d: GraphBuilder, dtype: str, *shape: int, bounds: tuple[float, float] | None = None) -> Value:
     """An input of the graph without a scale."""
     value = d.add(Value(d.name(), dtype, shape, bounds=bounds))
     d.inputs.append(value.name)
@@ -20,7 +20,7 @@ def given(d: GraphBuilder, dtype: str, *shape: int, bounds: tuple[float, float] 
 
 def samples(d: GraphBuilder, count: int) -> Value:
     """int16 numbers: an input of the graph."""
-    return given(d, "int16", count)
+    return model_input(d, "int16", count)
 
 
 def custom(d: GraphBuilder, name: str, inputs: Sequence[Value], outputs: Sequence[Value], **options: object) -> None:
@@ -95,7 +95,7 @@ def filter_bank(d: GraphBuilder, x: Value) -> Value:
     channels = len(widths) - 1
     starts = np.cumsum([0, *widths[:-1]])
     tables = [d.rng.integers(1, 4096, sum(widths)) for _ in range(2)]
-    constants = [d.constant(each.astype(np.int16)) for each in (*tables, starts, starts, np.array(widths))]
+    constants = [d.constant(table.astype(np.int16)) for table in (*tables, starts, starts, np.array(widths))]
     y = d.computed("uint64", (channels,))
     if sum(widths) > x.elements:
         raise Unfit
@@ -112,7 +112,7 @@ def transforms(d: GraphBuilder, x: Value) -> Sequence[Value]:
     top_level(d)
     dtype = "float32" if x.dtype == "float32" else "int32"
     length = d.pick((16, 32, 64, 128))
-    x = given(d, dtype, length, bounds=None if dtype == "float32" else (-(1 << 20), 1 << 20))
+    x = model_input(d, dtype, length, bounds=None if dtype == "float32" else (-(1 << 20), 1 << 20))
     y = d.computed(dtype, (length + 2,))
     custom(d, "SignalRfft", (x,), (y,), T=_T[dtype], fft_length=length)
     if d.chance(0.6):

@@ -39,7 +39,7 @@ class Additions:
 
 
 def with_tensors(node: SourceNode, replacements: Mapping[int, SourceTensor], *, outputs: bool = False) -> SourceNode:
-    """The node with other tensors as inputs, and as outputs if `outputs` is set. replacements: by the index of its own tensors."""
+    """The node with other tensors as inputs, and as outputs if `outputs` is set. replacements: by index of the old tensor."""
     inputs = tuple(replacements.get(tensor.index, tensor) if tensor else None for tensor in node.inputs)
     made = tuple(replacements.get(tensor.index, tensor) for tensor in node.outputs) if outputs else node.outputs
     return replace(node, inputs=inputs, outputs=made)

@@ -118,7 +118,7 @@ class InnerState:
         return replace(node, inputs=(*node.inputs, *variables), attributes=attributes)
 
     def subgraph(
-        self, node: SourceNode, index: int, touched: Sequence[int], models: Sequence[SourceTensor], path: tuple[int, ...],
+        self, node: SourceNode, index: int, touched: Sequence[int], originals: Sequence[SourceTensor], path: tuple[int, ...],
         done: int = -1,
     ) -> int:  # fmt: skip
         """The number of a subgraph's copy that is handed variables. done: one of them that becomes true at its end."""
@@ -136,7 +136,7 @@ class InnerState:
             return tensors[-1]
 
         own = {self.own((index, t.index), t): t for node in sub.nodes for t in node.inputs if t and t.is_variable}
-        variables = {n: own[n] if n in own else added(like) for n, like in zip(touched, models, strict=True)}
+        variables = {n: own[n] if n in own else added(like) for n, like in zip(touched, originals, strict=True)}
         for inner in sub.nodes:
             if inner.op_type == HANDLE:
                 handles[self.handle(inner)] = self.number_of(inner)

@@ -48,12 +48,12 @@ def _window(
 def random_calls(count: int, seed: int = 0) -> list[Sized]:
     """Layers of every size function, edges more often than their share: one row, one channel, 1x1 and 3x3 windows."""
     rng = np.random.default_rng(seed)
-    found: list[Sized] = []
+    calls: list[Sized] = []
 
     def integer(low: int, high: int) -> int:
         return int(rng.integers(low, high, endpoint=True))
 
-    while len(found) < count:
+    while len(calls) < count:
         name = list(BUFFER_SIZES)[integer(0, len(BUFFER_SIZES) - 1)]
         kernel = [(1, 1), (3, 3), (1, integer(1, 9)), (integer(1, 6), integer(1, 6))][integer(0, 3)]
         stride = (1, 1) if rng.random() < 0.4 else (integer(1, 4), integer(1, 4))
@@ -81,8 +81,8 @@ def random_calls(count: int, seed: int = 0) -> list[Sized]:
             groups = 2 if image[3] % 2 == 0 and "_s8" in name and rng.random() < 0.2 else 1
             filter_ = Dims(channels, *kernel, image[3] // groups)
             call = _window(image, kernel, stride, dilation, padding, filter_, channels)
-        found.append((name, call))
-    return found
+        calls.append((name, call))
+    return calls
 
 
 def _slide(node: SourceNode) -> tuple[tuple[int, int], tuple[int, int], str]:
@@ -128,9 +128,9 @@ def _models(folder: Path) -> Iterator[SourceModel]:
 
 def corpus_calls(folder: Path) -> list[Sized]:
     """Every distinct layer of the models below a folder, for every function that could serve it."""
-    found: dict[Sized, None] = {}
+    calls: dict[Sized, None] = {}
     for model in _models(folder):
         for node in model.nodes:
             if all(min(t.shape, default=1) > 0 for t in node.inputs if t is not None):
-                found.update(dict.fromkeys(_of_node(node)))
-    return list(found)
+                calls.update(dict.fromkeys(_of_node(node)))
+    return list(calls)

@@ -181,12 +181,12 @@ def _accumulating(
     zero_x, zero_y = _zero_points(bound)
     numbers = {"INPUT_OFFSET": -zero_x, "OUTPUT_OFFSET": zero_y, "LOW": clamp.low, "HIGH": clamp.high}
     numbers |= {"MULTIPLIER": scale.q31[0], "SHIFT": scale.shift[0]}
-    each = channels // len(scale.q31)
+    repeats = channels // len(scale.q31)
     arrays: dict[str, NDArray[np.generic]] = {
         "X": x,
         "W": bound.input(1).array(),
-        "MULTIPLIERS": np.array(scale.q31 * each, np.int32),
-        "SHIFTS": np.array(scale.shift * each, np.int32),
+        "MULTIPLIERS": np.array(scale.q31 * repeats, np.int32),
+        "SHIFTS": np.array(scale.shift * repeats, np.int32),
     }
     bias = bound.optional(2)
     if bias is not None:

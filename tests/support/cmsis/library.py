@@ -125,11 +125,11 @@ def encoded(record: Record) -> bytes:
 @cache
 def trees() -> tuple[Tree, ...]:
     """Every CMSIS-NN that the tests may use."""
-    found = [read_tree(Path(path)) for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]
+    sources = [read_tree(Path(path)) for path in os.environ.get(VARIABLE, "").split(os.pathsep) if path]
     spec = importlib.util.find_spec("bakenn")
     if spec is not None and spec.submodule_search_locations:
-        found.append(read_tree(Path(next(iter(spec.submodule_search_locations)))))
-    return tuple(found)
+        sources.append(read_tree(Path(next(iter(spec.submodule_search_locations)))))
+    return tuple(sources)
 
 
 def missing_tools(instructions: InstructionSet) -> str:
@@ -142,16 +142,16 @@ def missing_tools(instructions: InstructionSet) -> str:
 def _complete(root: Path, instructions: InstructionSet) -> frozenset[str]:
     tree = read_tree(root)
     index, host = source_index(tree, instructions), instructions is InstructionSet.PORTABLE
-    found = set()
-    for name in {*(f for _, each in OPERATORS.values() for f in each), *BUFFER_SIZES}:
+    complete = set()
+    for name in {*(f for _, names_of in OPERATORS.values() for f in names_of), *BUFFER_SIZES}:
         if name not in tree.functions or (tree.version.name, instructions, name) in NOT_BUILT:
             continue
         try:
             sources_of(tree, [name], instructions, host=host, index=index)
         except EmitcError:
             continue
-        found.add(name)
-    return frozenset(found)
+        complete.add(name)
+    return frozenset(complete)
 
 
 def complete(tree: Tree, instructions: InstructionSet) -> frozenset[str]:
@@ -235,17 +235,17 @@ class Library:
 
     def run(self, records: Sequence[Record]) -> list[tuple[int, bytes, bytes]]:
         """Status, output and state of each record, in order."""
-        found: list[tuple[int, bytes, bytes]] = []
+        results: list[tuple[int, bytes, bytes]] = []
         batch: list[bytes] = []
         printed = 0
         for record in records:
             data, text = encoded(record), 2 * (record.output_bytes + record.numbers.get("STATE_BYTES", 0)) + 40
             if batch and (sum(map(len, batch)) + len(data) > BATCH_BYTES or printed + text > PRINTED_BYTES):
-                found += self._batch(batch)
+                results += self._batch(batch)
                 batch, printed = [], 0
             batch.append(data)
             printed += text
-        return found + (self._batch(batch) if batch else [])
+        return results + (self._batch(batch) if batch else [])
 
     def _batch(self, batch: Sequence[bytes]) -> list[tuple[int, bytes, bytes]]:
         (self.folder / "cases.bin").write_bytes(b"".join(batch))

@@ -76,11 +76,11 @@ def _module(path: Path) -> ModuleType | None:
 def cases_of(path: Path) -> list[Case]:
     """The cases of all tables of a test file, each id once."""
     module = _module(path)
-    found: dict[str, Case] = {}
+    cases: dict[str, Case] = {}
     for value in vars(module).values() if module else ():
         if isinstance(value, list | tuple) and value and all(isinstance(v, Case) for v in value):
-            found.update((case.id, case) for case in value)
-    return list(found.values())
+            cases.update((case.id, case) for case in value)
+    return list(cases.values())
 
 
 def representatives(cases: Sequence[Case]) -> list[Case]:
@@ -121,11 +121,11 @@ def _parameters(function: Callable[..., None]) -> Iterator[dict[str, object]]:
                 dict(
                     zip(
                         (n.strip() for n in names),
-                        row if len(names) > 1 or hasattr(each, "values") else (row,),
+                        row if len(names) > 1 or hasattr(identifier, "values") else (row,),
                         strict=True,
                     )
                 )
-                for row, each in zip(rows, mark.args[1], strict=True)
+                for row, identifier in zip(rows, mark.args[1], strict=True)
             ]
         )
     for combination in itertools.product(*choices):
@@ -138,12 +138,12 @@ def onnx_cases_of(path: Path) -> dict[bool, list[OnnxCase]]:
     Its tests are called with a stand-in for the proof, which only takes the cases down.
     """
     module = _module(path)
-    found: dict[bool, list[OnnxCase]] = {True: [], False: []}
+    by_engine: dict[bool, list[OnnxCase]] = {True: [], False: []}
     if module is None or not hasattr(module, "prove_onnx"):
-        return found
+        return by_engine
 
     def record(cases: Sequence[OnnxCase], *arguments: object, **keywords: object) -> MagicMock:
-        known = found[bool(keywords.get("engine", True))]
+        known = by_engine[bool(keywords.get("engine", True))]
         known += [replace(case, id=f"{len(known) + n}-{case.id}") for n, case in enumerate(cases)]
         return MagicMock()
 
@@ -156,7 +156,7 @@ def onnx_cases_of(path: Path) -> dict[bool, list[OnnxCase]]:
                 # What is asserted of the proof does not hold of its stand-in.
                 with contextlib.suppress(Exception, pytest.fail.Exception, pytest.skip.Exception):
                     function(**arguments)
-    return found
+    return by_engine
 
 
 def onnx_representatives(

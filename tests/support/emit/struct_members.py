@@ -24,11 +24,11 @@ def parameter_members(source: str) -> dict[str, tuple[set[str], set[str]]]:
     text = _COMMENT.sub("", source)
     declared = {name: set(_MEMBER.findall(body)) for name, body in _STRUCT.findall(text)}
     constants = {variable: struct for struct, variable in _INITIALISER.findall(text)}
-    found = {struct: (declared[struct], set[str]()) for struct in constants.values()}
+    members = {struct: (declared[struct], set[str]()) for struct in constants.values()}
     for function in _FUNCTION.findall(text):
         for struct, variable in re.findall(r"\bstruct (emitc_\w+)[ *]*(?:const |restrict )*(\w+)\b", function):
-            if struct in found:
-                found[struct][1].update(_reads(function, variable))
+            if struct in members:
+                members[struct][1].update(_reads(function, variable))
         for variable in set(re.findall(r"\b\w+_params\b(?=\.)", function)) & constants.keys():
-            found[constants[variable]][1].update(_reads(function, variable))
-    return found
+            members[constants[variable]][1].update(_reads(function, variable))
+    return members

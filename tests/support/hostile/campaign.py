@@ -104,13 +104,13 @@ def table(cases: Sequence[Case]) -> str:
         f"{'model':<50}{'cases':>7}" + "".join(f"{outcome:>9}" for outcome in OUTCOMES) + f"{'max s':>8}{'MiB':>8}"
     ]
     for name in (*dict.fromkeys(case.model for case in cases), "all"):
-        found = [case for case in cases if name in (case.model, "all")]
-        count = Counter(case.outcome for case in found)
+        matching = [case for case in cases if name in (case.model, "all")]
+        count = Counter(case.outcome for case in matching)
         lines.append(
-            f"{name:<50}{len(found):>7}"
+            f"{name:<50}{len(matching):>7}"
             + "".join(f"{count[outcome]:>9}" for outcome in OUTCOMES)
-            + f"{max(case.seconds for case in found):>8.2f}"
-            + f"{max(case.peak_kib for case in found) / 1024:>8.0f}"
+            + f"{max(case.seconds for case in matching):>8.2f}"
+            + f"{max(case.peak_kib for case in matching) / 1024:>8.0f}"
         )
     for command in ("compile", "inspect", "plan", "quantize"):
         count = Counter(case.commands[command] for case in cases if command in case.commands)
@@ -144,18 +144,18 @@ def onnx_jobs(count: int, first: int = 0) -> list[Job]:
     """`count` damaged ONNX files, spread over the models: a third of them by bytes, the others well-formed protobuf."""
     from tests.support.hostile.onnx_models import corpus
 
-    each = -(-count // 3 // len(corpus()))
-    files = [(f"{name} bytes", first, first + each) for name in corpus()]
-    return files + [(f"{name} described wrongly", first, first + 2 * each) for name in corpus()]
+    share = -(-count // 3 // len(corpus()))
+    files = [(f"{name} bytes", first, first + share) for name in corpus()]
+    return files + [(f"{name} described wrongly", first, first + 2 * share) for name in corpus()]
 
 
 def quantizer_jobs(count: int, first: int = 0) -> list[Job]:
     """`count` damaged float models, which go through `emitc quantize` too: one in four by bytes."""
     from tests.support.hostile.onnx_models import floats
 
-    each = -(-count // 4 // len(floats()))
-    files = [(f"{name} bytes", first, first + each) for name in floats()]
-    return files + [(f"{name} described wrongly", first, first + 3 * each) for name in floats()]
+    share = -(-count // 4 // len(floats()))
+    files = [(f"{name} bytes", first, first + share) for name in floats()]
+    return files + [(f"{name} described wrongly", first, first + 3 * share) for name in floats()]
 
 
 def main(count: int) -> int:

@@ -110,7 +110,7 @@ def _flaw(content: Mapping[str, Any], ended: Ended) -> str:
     reported = content.get("error")
     if not isinstance(reported, list) or not reported:
         return "the object on stdout does not have the errors"
-    full = all(each[part] for each in reported for part in PARTS)
+    full = all(report[part] for report in reported for part in PARTS)
     return "" if full else "the message has an empty part"
 
 
@@ -157,22 +157,22 @@ def outcome_of(
         results[name] = ended, verdict(ended, as_json="--json" in arguments)
     made_by.unlink(missing_ok=True)
     outcome, message = results["compile"][1]
-    for name, (_, (found, text)) in results.items():
-        if found not in ENDS.values():
-            outcome, message = found, f"{name}: {text}"
+    for name, (_, (ending, text)) in results.items():
+        if ending not in ENDS.values():
+            outcome, message = ending, f"{name}: {text}"
             break
-        contradicts = (name == "inspect" and (found == "cannot" or outcome == "ok" != found)) or (
-            name == "plan" and found != outcome
+        contradicts = (name == "inspect" and (ending == "cannot" or outcome == "ok" != ending)) or (
+            name == "plan" and ending != outcome
         )
         if contradicts:
-            outcome, message = "bug", f"{name} ends in {found}, compile in {outcome}: {text or message}"
+            outcome, message = "bug", f"{name} ends in {ending}, compile in {outcome}: {text or message}"
             break
     return {
         "outcome": outcome,
         "message": message,
         "seconds": max(ended.seconds for ended, _ in results.values()),
         "peak_kib": max(ended.peak_kib for ended, _ in results.values()),
-        "commands": {name: found for name, (_, (found, _)) in results.items()},
+        "commands": {name: ending for name, (_, (ending, _)) in results.items()},
     }
 
 
@@ -220,7 +220,7 @@ def main(arguments: list[str]) -> None:
         for argument in arguments:
             model, first, last = argument.rsplit(":", 2)
             path = folder / f"model{known[model].suffix}"
-            quantize = next((data for each, data in quantized.items() if model.startswith(f"{each} ")), None)
+            quantize = next((data for prefix, data in quantized.items() if model.startswith(f"{prefix} ")), None)
             if quantize is not None:
                 write_calibration(folder / "calibration.npz", quantize)
             for number in range(int(first), int(last)):

@@ -70,8 +70,8 @@ def _types(model: onnx.ModelProto) -> dict[str, tuple[int, tuple[int, ...]]]:
     except onnx.shape_inference.InferenceError:  # an earlier damage
         graph = model.graph
     values = [(v.name, v.type.tensor_type) for v in (*graph.input, *graph.value_info)]
-    found = {name: (kind.elem_type, tuple(max(1, d.dim_value) for d in kind.shape.dim)) for name, kind in values}
-    return found | {t.name: (t.data_type, tuple(t.dims)) for t in graph.initializer}
+    types = {name: (kind.elem_type, tuple(max(1, d.dim_value) for d in kind.shape.dim)) for name, kind in values}
+    return types | {t.name: (t.data_type, tuple(t.dims)) for t in graph.initializer}
 
 
 def _like(model: onnx.ModelProto, elem_type: int, shape: tuple[int, ...], rng: random.Random) -> str:

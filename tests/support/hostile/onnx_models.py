@@ -206,12 +206,12 @@ def made() -> dict[str, onnx.ModelProto]:
 def floats() -> dict[str, bytes]:
     """Float models of one input by name, for the quantizer: made ones, and some of the corpus."""
     files = [SHARED / "float" / f"{name}.onnx" for name in FLOATS_OF_THE_CORPUS]
-    found = {f"onnx float {path.stem}": path.read_bytes() for path in files if path.is_file()}
-    return {"onnx float real": real().SerializeToString()} | found
+    models = {f"onnx float {path.stem}": path.read_bytes() for path in files if path.is_file()}
+    return {"onnx float real": real().SerializeToString()} | models
 
 
 def corpus() -> dict[str, bytes]:
     """Every intact model by name."""
     files = [*sorted(SHIPPED.glob("*.onnx")), *(SHARED / f"{name}.onnx" for name in FROM_THE_CORPUS)]
-    found = {f"onnx {path.stem}": path.read_bytes() for path in files if path.is_file()}
-    return found | {name: model.SerializeToString() for name, model in made().items()}
+    models = {f"onnx {path.stem}": path.read_bytes() for path in files if path.is_file()}
+    return models | {name: model.SerializeToString() for name, model in made().items()}

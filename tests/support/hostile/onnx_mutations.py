@@ -46,8 +46,8 @@ def _values(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 def _names(model: onnx.ModelProto) -> list[str]:
     """Every name of a value, in order."""
-    found = [v.name for v in model.graph.input] + [t.name for t in model.graph.initializer]
-    return list(dict.fromkeys(found + [name for node in model.graph.node for name in (*node.input, *node.output)]))
+    names = [v.name for v in model.graph.input] + [t.name for t in model.graph.initializer]
+    return list(dict.fromkeys(names + [name for node in model.graph.node for name in (*node.input, *node.output)]))
 
 
 def _node(model: onnx.ModelProto, rng: random.Random) -> onnx.NodeProto:
@@ -260,8 +260,8 @@ def _operator(model: onnx.ModelProto, rng: random.Random) -> None:
 
 def _integers(model: onnx.ModelProto, rng: random.Random) -> None:
     """Values of a constant list of integers: shapes, axes, zero points."""
-    found = [t for t in _tensors(model) if t.data_type in (2, 3, 5, 6, 7) and t.data_location == 0]
-    tensor = rng.choice([t for t in found if len(t.raw_data) <= 64] or found)
+    candidates = [t for t in _tensors(model) if t.data_type in (2, 3, 5, 6, 7) and t.data_location == 0]
+    tensor = rng.choice([t for t in candidates if len(t.raw_data) <= 64] or candidates)
     array = np.array(numpy_helper.to_array(tensor))
     flat = array.reshape(-1)
     info = np.iinfo(array.dtype)
@@ -279,10 +279,10 @@ def _quantization(model: onnx.ModelProto, rng: random.Random) -> None:
         if "Quantize" in n.op_type or n.op_type.startswith("Q") or n.op_type == "DequantizeLinear"
     ]
     names = {name for n in uses for name in n.input[1:]}
-    found = [t for t in model.graph.initializer if t.name in names and t.data_location == 0] or list(
+    candidates = [t for t in model.graph.initializer if t.name in names and t.data_location == 0] or list(
         model.graph.initializer
     )
-    tensor = rng.choice(found)
+    tensor = rng.choice(candidates)
     if tensor.data_location != 0:
         return
     array = np.array(numpy_helper.to_array(tensor))

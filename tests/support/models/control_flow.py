@@ -116,16 +116,16 @@ def derived() -> ModelSpec:
 def passed(known: bool = False) -> ModelSpec:
     crossed = Sub()
     a, b = crossed.bytes(), crossed.bytes()
-    given = Sub()
-    c, d = given.bytes(), given.bytes()
-    fixed = given.constant([[1, -2, 3, -4, 5, 127]], "int8")
+    outer = Sub()
+    c, d = outer.bytes(), outer.bytes()
+    fixed = outer.constant([[1, -2, 3, -4, 5, 127]], "int8")
     net = Sub()
     x, y = net.bytes(), net.bytes()
     outputs = net.bytes(), net.bytes()
     condition = net.constant(True, "bool") if known else _greater(net, x)
     net.ops("IF", (condition, x, y), outputs, then_subgraph_index=1, else_subgraph_index=2)
     total = net.op("ADD", outputs, net.bytes(), fused_activation_function="NONE")
-    return net.model((x, y), (*outputs, total), crossed.sub((a, b), (b, a)), given.sub((c, d), (fixed, d)))
+    return net.model((x, y), (*outputs, total), crossed.sub((a, b), (b, a)), outer.sub((c, d), (fixed, d)))
 
 
 def passed_known() -> ModelSpec:

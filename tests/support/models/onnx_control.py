@@ -79,8 +79,8 @@ def choice() -> ModelProto:
 
 def handed() -> ModelProto:
     crossed = graph([node("Identity", ["z"], ["l"]), node("Neg", ["x"], ["n"])], (), floats("l", "n"))
-    given = graph([node("Identity", ["x"], ["m"])], (), floats("k", "m"), [constant("k", [[1, 2, 3, 4]])])
-    nodes = [*POSITIVE, node("If", ["positive"], ["y", "y2"], then_branch=crossed, else_branch=given)]
+    inner = graph([node("Identity", ["x"], ["m"])], (), floats("k", "m"), [constant("k", [[1, 2, 3, 4]])])
+    nodes = [*POSITIVE, node("If", ["positive"], ["y", "y2"], then_branch=crossed, else_branch=inner)]
     return model([*nodes, node("Add", ["y", "y2"], ["total"])], floats("x", "z"), floats("y", "y2", "total"), [ZERO])
 
 

@@ -49,7 +49,9 @@ class Stream:
         types = _OFM_TYPES if prefix == "OFM" else _IFM_TYPES
         self.set(f"{prefix}_REGION", region).set(f"{prefix}_ZERO_POINT", zero_point)
         self.set(f"{prefix}_PRECISION", types[dtype] | bricks << 6 | precision)
-        height0, height1, width0 = (given or whole for given, whole in zip(tiles, (height, height, width), strict=True))
+        height0, height1, width0 = (
+            stated or whole for stated, whole in zip(tiles, (height, height, width), strict=True)
+        )
         self.set(f"{prefix}_HEIGHT0_M1", height0 - 1).set(f"{prefix}_HEIGHT1_M1", height1 - 1)
         self.set(f"{prefix}_WIDTH0_M1", width0 - 1)
         for tile, offset in enumerate((base, *bases)):
@@ -171,5 +173,5 @@ def result(stream: Stream, memory: Array, shape: tuple[int, ...], dtype: str = "
     """Runs the stream; the tensor at `base` of region 1 afterwards."""
     HostModel().invoke(stream.payload(), (constants, memory, memory))
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    found: Array = memory[base : base + size].view(dtype).reshape(shape)
-    return found
+    values: Array = memory[base : base + size].view(dtype).reshape(shape)
+    return values

@@ -52,10 +52,10 @@ class Ledger:
         """The node as it is now, and what its operator was before."""
         op = bound.node.op
         assert type(op) is type(old)
-        for each in fields(op):
-            before = getattr(old, each.name)
-            if before != getattr(op, each.name):
-                self._record(bound, each.name, before)
+        for attribute in fields(op):
+            before = getattr(old, attribute.name)
+            if before != getattr(op, attribute.name):
+                self._record(bound, attribute.name, before)
 
     def _record(self, bound: BoundNode, name: str, before: object) -> None:
         op, kernel = bound.node.op, definition_of(bound.node.op)
@@ -120,14 +120,14 @@ def _layers(bound: BoundNode) -> dict[str, Layer]:
     """The layers of the portable kernel and of the variants that take the node."""
     kernel = definition_of(bound.node.op)
     try:
-        found: dict[str, Layer] = {"portable": kernel.lower(bound)}
+        layers: dict[str, Layer] = {"portable": kernel.lower(bound)}
     except (ValueError, IndexError, AssertionError):  # it does not go with the others, so that it is read
         return {}
     for variant in kernel.variants:
         layer = variant.lower(bound)
         if isinstance(layer, Layer):
-            found[variant.name] = layer
-    return found
+            layers[variant.name] = layer
+    return layers
 
 
 def record_pass(ledger: Ledger, before: Graph, after: Graph) -> None:
@@ -141,12 +141,12 @@ def record_pass(ledger: Ledger, before: Graph, after: Graph) -> None:
 
 def fields_set_by_passes() -> set[str]:
     """Names of the attributes in `replace(<an operator>, name=...)`, by the source text of the passes."""
-    found: set[str] = set()
+    names: set[str] = set()
     for path in sorted(Path(emitc.passes.__file__).parent.glob("*.py")):
         for call in ast.walk(ast.parse(path.read_text("utf-8"))):
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id != "replace":
                 continue
             target = ast.unparse(call.args[0])
             if target == "op" or target.endswith(".op"):
-                found |= {keyword.arg for keyword in call.keywords if keyword.arg}
-    return found
+                names |= {keyword.arg for keyword in call.keywords if keyword.arg}
+    return names

@@ -158,8 +158,8 @@ class Net:
         y = self.like(x, shape=shape)
         if value is None:
             return self.op("PAD", (x, listed), y)
-        given = self.tensor(replace(self.tensors[x], name="", shape=(1,), data=np.array([value], np.int8).tobytes()))
-        return self.op("PADV2", (x, listed, given), y)
+        fill = self.tensor(replace(self.tensors[x], name="", shape=(1,), data=np.array([value], np.int8).tobytes()))
+        return self.op("PADV2", (x, listed, fill), y)
 
     def spec(self) -> ModelSpec:
         """The model."""
@@ -206,9 +206,9 @@ def check_structure(name: str, case: PassCase) -> None:
     inputs = [
         rng.integers(-128, 128, before.tensor(x).shape).astype(before.tensor(x).dtype.value) for x in before.inputs
     ]
-    expected, found = run_reference(before, inputs), run_reference(after, inputs)
+    expected, actual = run_reference(before, inputs), run_reference(after, inputs)
     for old, new in zip(before.outputs, after.outputs, strict=True):
-        assert np.array_equal(expected[old], found[new])
+        assert np.array_equal(expected[old], actual[new])
 
 
 def check_numbers(cases: Sequence[PassCase], folder: Path, *disabled: str) -> tuple[PassReport, ...]:

@@ -48,10 +48,10 @@ EMITC_ALWAYS_INLINE int32_t emitc_low_high_mac(int32_t acc, uint32_t a, uint32_t
         return acc; \
     }
 EMITC_SPREAD_FUNCTION(emitc_spread_mac4, int8_t)
-EMITC_SPREAD_FUNCTION(emitc_spread_shorts_mac4, int16_t)
+EMITC_SPREAD_FUNCTION(emitc_spread_int16_mac4, int16_t)
 
 /* The same of four channels side by side, from `channel` on. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_beside_shorts_mac4(emitc_acc4 acc, const int16_t *const *at, int32_t channel,
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_adjacent_int16_mac4(emitc_acc4 acc, const int16_t *const *at, int32_t channel,
     const int8_t *w, int32_t taps)
 {
     for (; taps > 0; taps--) {

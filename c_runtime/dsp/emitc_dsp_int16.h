@@ -20,7 +20,7 @@ EMITC_ALWAYS_INLINE uint32_t emitc_two(const int16_t *values)
 
 /* Copies a run of n values of one pixel into every fourth word from `to` on, and returns where the next run goes. An
  * odd last value is paired with 0. */
-EMITC_ALWAYS_INLINE uint32_t *emitc_shorts_apart(uint32_t *to, const int16_t *values, int32_t n)
+EMITC_ALWAYS_INLINE uint32_t *emitc_int16_strided(uint32_t *to, const int16_t *values, int32_t n)
 {
     for (int32_t four = n >> 2; four > 0; four--) {
         to[0] = emitc_two(values);
@@ -41,7 +41,7 @@ EMITC_ALWAYS_INLINE uint32_t *emitc_shorts_apart(uint32_t *to, const int16_t *va
 }
 
 /* The same for a run of which only values [first, end) are inside the input; the others are 0. */
-EMITC_NOINLINE uint32_t *emitc_shorts_edge(uint32_t *to, const int16_t *x, int32_t first, int32_t end, int32_t n)
+EMITC_NOINLINE uint32_t *emitc_int16_edge(uint32_t *to, const int16_t *x, int32_t first, int32_t end, int32_t n)
 {
     for (int32_t i = 0; i < n; i += 2) {
         const uint32_t low = i >= first && i < end ? (uint16_t)x[i] : 0;
@@ -54,7 +54,7 @@ EMITC_NOINLINE uint32_t *emitc_shorts_edge(uint32_t *to, const int16_t *x, int32
 
 /* acc + the products of n values with the weights of four channels: for two values, a word of the first two channels
  * and one of the others. */
-EMITC_INLINE_FOR_SPEED emitc_acc4 emitc_shorts_dot4(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t n)
+EMITC_INLINE_FOR_SPEED emitc_acc4 emitc_int16_dot4(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t n)
 {
 #if EMITC_DSP && defined(__OPTIMIZE__)
     uint32_t value;
@@ -95,7 +95,7 @@ EMITC_INLINE_FOR_SPEED emitc_acc4 emitc_shorts_dot4(emitc_acc4 acc, const int16_
 }
 
 /* acc + the products of n values with as many weights. */
-EMITC_ALWAYS_INLINE int32_t emitc_shorts_dot(int32_t acc, const int16_t *x, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE int32_t emitc_int16_dot(int32_t acc, const int16_t *x, const int8_t *w, int32_t n)
 {
     for (; n > 0; n--) {
         acc += *x++ * *w++;

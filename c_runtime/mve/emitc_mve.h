@@ -5,7 +5,7 @@
  * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results,
  * so that a package can be proved and stepped through on a host.
  *
- * A register holds 16 bytes: emitc_bytes, or 8 values of 16 bits: emitc_halves, or 4 of 32: emitc_words. Where a
+ * A register holds 16 bytes: emitc_int8x16, or 8 values of 16 bits: emitc_int16x8, or 4 of 32: emitc_int32x4. Where a
  * function takes `n`, it reads or stores the first n lanes only.
  *
  * A gcc that keeps a register for itself, by -fno-omit-frame-pointer or the like, says "impossible constraints" or
@@ -36,52 +36,52 @@
 #endif
 
 #if EMITC_MVE
-typedef int32x4_t emitc_words;
-typedef int16x8_t emitc_halves;
-typedef int8x16_t emitc_bytes;
+typedef int32x4_t emitc_int32x4;
+typedef int16x8_t emitc_int16x8;
+typedef int8x16_t emitc_int8x16;
 #else
-typedef struct emitc_words {
+typedef struct emitc_int32x4 {
     int32_t lane[4];
-} emitc_words;
-typedef struct emitc_halves {
+} emitc_int32x4;
+typedef struct emitc_int16x8 {
     int16_t lane[8];
-} emitc_halves;
-typedef struct emitc_bytes {
+} emitc_int16x8;
+typedef struct emitc_int8x16 {
     int8_t lane[16];
-} emitc_bytes;
+} emitc_int8x16;
 #endif
 
 /* ---- four words ---- */
 
-EMITC_ALWAYS_INLINE emitc_words emitc_words_at(const int32_t *values)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_at(const int32_t *values)
 {
 #if EMITC_MVE
     return vldrwq_s32(values);
 #else
-    emitc_words r;
+    emitc_int32x4 r;
     memcpy(r.lane, values, sizeof r.lane);
     return r;
 #endif
 }
 
 /* Four bytes, widened. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_of_bytes(const int8_t *values)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_of_bytes(const int8_t *values)
 {
 #if EMITC_MVE
     return vldrbq_s32(values);
 #else
-    const emitc_words r = {{values[0], values[1], values[2], values[3]}};
+    const emitc_int32x4 r = {{values[0], values[1], values[2], values[3]}};
     return r;
 #endif
 }
 
 /* The first n bytes, widened; the other lanes are 0. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_of_some(const int8_t *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_of_some(const int8_t *values, int32_t n)
 {
 #if EMITC_MVE
     return vldrbq_z_s32(values, vctp32q((uint32_t)n));
 #else
-    emitc_words r = {{0, 0, 0, 0}};
+    emitc_int32x4 r = {{0, 0, 0, 0}};
     for (int32_t i = 0; i < 4 && i < n; i++) {
         r.lane[i] = values[i];
     }
@@ -90,12 +90,12 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_of_some(const int8_t *values, int32_
 }
 
 /* The same of int16 values. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_of_some_shorts(const int16_t *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_of_some_int16(const int16_t *values, int32_t n)
 {
 #if EMITC_MVE
     return vldrhq_z_s32(values, vctp32q((uint32_t)n));
 #else
-    emitc_words r = {{0, 0, 0, 0}};
+    emitc_int32x4 r = {{0, 0, 0, 0}};
     for (int32_t i = 0; i < 4 && i < n; i++) {
         r.lane[i] = values[i];
     }
@@ -104,41 +104,41 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_of_some_shorts(const int16_t *values
 }
 
 /* The values at four places. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_gathered(const int8_t *values, emitc_words places)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_gathered(const int8_t *values, emitc_int32x4 places)
 {
 #if EMITC_MVE
     return vldrbq_gather_offset_s32(values, vreinterpretq_u32_s32(places));
 #else
-    const emitc_words r = {{values[places.lane[0]], values[places.lane[1]], values[places.lane[2]],
+    const emitc_int32x4 r = {{values[places.lane[0]], values[places.lane[1]], values[places.lane[2]],
         values[places.lane[3]]}};
     return r;
 #endif
 }
 
 /* The same of int16 values. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_gathered_shorts(const int16_t *values, emitc_words places)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_gathered_int16(const int16_t *values, emitc_int32x4 places)
 {
 #if EMITC_MVE
     return vldrhq_gather_shifted_offset_s32(values, vreinterpretq_u32_s32(places));
 #else
-    const emitc_words r = {{values[places.lane[0]], values[places.lane[1]], values[places.lane[2]],
+    const emitc_int32x4 r = {{values[places.lane[0]], values[places.lane[1]], values[places.lane[2]],
         values[places.lane[3]]}};
     return r;
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_words emitc_words_all(int32_t value)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_all(int32_t value)
 {
 #if EMITC_MVE
     return vdupq_n_s32(value);
 #else
-    const emitc_words r = {{value, value, value, value}};
+    const emitc_int32x4 r = {{value, value, value, value}};
     return r;
 #endif
 }
 
 /* a + b, which wraps. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_sum(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_sum(emitc_int32x4 a, emitc_int32x4 b)
 {
 #if EMITC_MVE
     return vaddq_s32(a, b);
@@ -151,17 +151,17 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_sum(emitc_words a, emitc_words b)
 }
 
 /* x + more, which wraps. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_plus(emitc_words x, int32_t more)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_plus(emitc_int32x4 x, int32_t more)
 {
 #if EMITC_MVE
     return vaddq_n_s32(x, more);
 #else
-    return emitc_words_sum(x, emitc_words_all(more));
+    return emitc_int32x4_sum(x, emitc_int32x4_all(more));
 #endif
 }
 
 /* a - b, which wraps. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_difference(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_difference(emitc_int32x4 a, emitc_int32x4 b)
 {
 #if EMITC_MVE
     return vsubq_s32(a, b);
@@ -174,7 +174,7 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_difference(emitc_words a, emitc_word
 }
 
 /* Whether any of the four is another one. */
-EMITC_ALWAYS_INLINE int32_t emitc_words_differ(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE int32_t emitc_int32x4_differ(emitc_int32x4 a, emitc_int32x4 b)
 {
 #if EMITC_MVE
     return vcmpneq_s32(a, b) != 0;
@@ -183,7 +183,7 @@ EMITC_ALWAYS_INLINE int32_t emitc_words_differ(emitc_words a, emitc_words b)
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_words emitc_words_limited(emitc_words x, emitc_words low, emitc_words high)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_limited(emitc_int32x4 x, emitc_int32x4 low, emitc_int32x4 high)
 {
 #if EMITC_MVE
     return vminq_s32(vmaxq_s32(x, low), high);
@@ -196,7 +196,7 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_limited(emitc_words x, emitc_words l
 }
 
 /* x * factor, which wraps. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_times(emitc_words x, int32_t factor)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_times(emitc_int32x4 x, int32_t factor)
 {
 #if EMITC_MVE
     return vmulq_n_s32(x, factor);
@@ -209,7 +209,7 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_times(emitc_words x, int32_t factor)
 }
 
 /* a * b, which wraps. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_product(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_product(emitc_int32x4 a, emitc_int32x4 b)
 {
 #if EMITC_MVE
     return vmulq_s32(a, b);
@@ -222,7 +222,7 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_product(emitc_words a, emitc_words b
 }
 
 /* The upper half of a * b. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_high(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_high(emitc_int32x4 a, emitc_int32x4 b)
 {
 #if EMITC_MVE
     return vmulhq_s32(a, b);
@@ -235,17 +235,17 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_high(emitc_words a, emitc_words b)
 }
 
 /* acc + x * factor, which wraps. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_mac(emitc_words acc, emitc_words x, int32_t factor)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_mac(emitc_int32x4 acc, emitc_int32x4 x, int32_t factor)
 {
 #if EMITC_MVE
     return vmlaq_n_s32(acc, x, factor);
 #else
-    return emitc_words_sum(acc, emitc_words_times(x, factor));
+    return emitc_int32x4_sum(acc, emitc_int32x4_times(x, factor));
 #endif
 }
 
 /* x / 2^places rounded down; places in 0..31. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_down(emitc_words x, int32_t places)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_down(emitc_int32x4 x, int32_t places)
 {
 #if EMITC_MVE
     return vshlq_r_s32(x, -places);
@@ -259,7 +259,7 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_down(emitc_words x, int32_t places)
 
 /* Sums of `count` values as their mean, halves away from zero. The sums are those of bytes, reciprocal is 2^31 / count
  * + 1. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_mean(emitc_words sums, int32_t count, uint32_t reciprocal)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_mean(emitc_int32x4 sums, int32_t count, uint32_t reciprocal)
 {
 #if EMITC_MVE
     const uint32x4_t twice = vshlq_n_u32(vreinterpretq_u32_s32(vaddq_n_s32(vabsq_s32(sums), count >> 1)), 1);
@@ -277,7 +277,7 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_mean(emitc_words sums, int32_t count
 }
 
 /* Stores the lowest byte of the first n. */
-EMITC_ALWAYS_INLINE void emitc_store_some_bytes(int8_t *to, emitc_words x, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_store_some_bytes(int8_t *to, emitc_int32x4 x, int32_t n)
 {
 #if EMITC_MVE
     vstrbq_p_s32(to, x, vctp32q((uint32_t)n));
@@ -289,7 +289,7 @@ EMITC_ALWAYS_INLINE void emitc_store_some_bytes(int8_t *to, emitc_words x, int32
 }
 
 /* Stores the lower half of the first n. */
-EMITC_ALWAYS_INLINE void emitc_store_some_shorts(int16_t *to, emitc_words x, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_store_some_int16(int16_t *to, emitc_int32x4 x, int32_t n)
 {
 #if EMITC_MVE
     vstrhq_p_s32(to, x, vctp32q((uint32_t)n));
@@ -301,7 +301,7 @@ EMITC_ALWAYS_INLINE void emitc_store_some_shorts(int16_t *to, emitc_words x, int
 }
 
 /* Stores the lowest byte of each. */
-EMITC_ALWAYS_INLINE void emitc_store_bytes(int8_t *to, emitc_words x)
+EMITC_ALWAYS_INLINE void emitc_store_bytes(int8_t *to, emitc_int32x4 x)
 {
 #if EMITC_MVE
     vstrbq_s32(to, x);
@@ -314,24 +314,24 @@ EMITC_ALWAYS_INLINE void emitc_store_bytes(int8_t *to, emitc_words x)
 
 /* ---- eight halves, sixteen bytes ---- */
 
-EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_all(int32_t value)
+EMITC_ALWAYS_INLINE emitc_int8x16 emitc_int8x16_all(int32_t value)
 {
 #if EMITC_MVE
     return vdupq_n_s8((int8_t)value);
 #else
-    emitc_bytes r;
+    emitc_int8x16 r;
     memset(r.lane, value, sizeof r.lane);
     return r;
 #endif
 }
 
 /* a in the even lanes, b in the odd ones, each the nearest value of 16 bits. */
-EMITC_ALWAYS_INLINE emitc_halves emitc_halves_of(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_of(emitc_int32x4 a, emitc_int32x4 b)
 {
 #if EMITC_MVE
     return vqmovntq_s32(vqmovnbq_s32(vreinterpretq_s16_s32(a), a), b);
 #else
-    emitc_halves r;
+    emitc_int16x8 r;
     for (int32_t i = 0; i < 4; i++) {
         r.lane[2 * i] = (int16_t)emitc_clamp(a.lane[i], -32768, 32767);
         r.lane[2 * i + 1] = (int16_t)emitc_clamp(b.lane[i], -32768, 32767);
@@ -341,13 +341,13 @@ EMITC_ALWAYS_INLINE emitc_halves emitc_halves_of(emitc_words a, emitc_words b)
 }
 
 /* a + offset in the even lanes, b + offset in the odd ones, each the nearest byte; the offset is a byte. */
-EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_of(emitc_halves a, emitc_halves b, int32_t offset)
+EMITC_ALWAYS_INLINE emitc_int8x16 emitc_int8x16_of(emitc_int16x8 a, emitc_int16x8 b, int32_t offset)
 {
 #if EMITC_MVE
     const int16x8_t even = vqaddq_n_s16(a, (int16_t)offset);
     return vqmovntq_s16(vqmovnbq_s16(vreinterpretq_s8_s16(even), even), vqaddq_n_s16(b, (int16_t)offset));
 #else
-    emitc_bytes r;
+    emitc_int8x16 r;
     for (int32_t i = 0; i < 8; i++) {
         r.lane[2 * i] = (int8_t)emitc_clamp(a.lane[i] + offset, -128, 127);
         r.lane[2 * i + 1] = (int8_t)emitc_clamp(b.lane[i] + offset, -128, 127);
@@ -356,7 +356,7 @@ EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_of(emitc_halves a, emitc_halves b, i
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_limited(emitc_bytes x, emitc_bytes low, emitc_bytes high)
+EMITC_ALWAYS_INLINE emitc_int8x16 emitc_int8x16_limited(emitc_int8x16 x, emitc_int8x16 low, emitc_int8x16 high)
 {
 #if EMITC_MVE
     return vminq_s8(vmaxq_s8(x, low), high);
@@ -369,7 +369,7 @@ EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_limited(emitc_bytes x, emitc_bytes l
 }
 
 /* The larger one of each x and the first n bytes. */
-EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_largest(emitc_bytes x, const int8_t *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_int8x16 emitc_int8x16_largest(emitc_int8x16 x, const int8_t *values, int32_t n)
 {
 #if EMITC_MVE
     const mve_pred16_t some = vctp8q((uint32_t)n);
@@ -382,7 +382,7 @@ EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_largest(emitc_bytes x, const int8_t 
 #endif
 }
 
-EMITC_ALWAYS_INLINE int32_t emitc_bytes_maximum(emitc_bytes x)
+EMITC_ALWAYS_INLINE int32_t emitc_int8x16_maximum(emitc_int8x16 x)
 {
 #if EMITC_MVE
     return vmaxvq_s8(-128, x);
@@ -395,7 +395,7 @@ EMITC_ALWAYS_INLINE int32_t emitc_bytes_maximum(emitc_bytes x)
 #endif
 }
 
-EMITC_ALWAYS_INLINE void emitc_store(int8_t *to, emitc_bytes x)
+EMITC_ALWAYS_INLINE void emitc_store(int8_t *to, emitc_int8x16 x)
 {
 #if EMITC_MVE
     vstrbq_s8(to, x);
@@ -424,7 +424,7 @@ EMITC_ALWAYS_INLINE void emitc_moved_down(uint8_t *to, const uint8_t *from, int3
 }
 
 /* Stores eight bytes: x + offset limited to low..high. */
-EMITC_ALWAYS_INLINE void emitc_store_eight(int8_t *to, emitc_halves x, int32_t offset, int32_t low, int32_t high)
+EMITC_ALWAYS_INLINE void emitc_store_eight(int8_t *to, emitc_int16x8 x, int32_t offset, int32_t low, int32_t high)
 {
 #if EMITC_MVE
     const int16x8_t moved = vqaddq_n_s16(x, (int16_t)offset);
@@ -437,7 +437,7 @@ EMITC_ALWAYS_INLINE void emitc_store_eight(int8_t *to, emitc_halves x, int32_t o
 }
 
 /* Stores the first n. */
-EMITC_ALWAYS_INLINE void emitc_store_some(int8_t *to, emitc_bytes x, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_store_some(int8_t *to, emitc_int8x16 x, int32_t n)
 {
 #if EMITC_MVE
     vstrbq_p_s8(to, x, vctp8q((uint32_t)n));
@@ -447,12 +447,12 @@ EMITC_ALWAYS_INLINE void emitc_store_some(int8_t *to, emitc_bytes x, int32_t n)
 }
 
 /* Of a table of 256, the entries at the first n bytes; the other lanes may be anything. */
-EMITC_ALWAYS_INLINE emitc_bytes emitc_bytes_looked_up(const int8_t *table, const uint8_t *at, int32_t n)
+EMITC_ALWAYS_INLINE emitc_int8x16 emitc_int8x16_looked_up(const int8_t *table, const uint8_t *at, int32_t n)
 {
 #if EMITC_MVE
     return vldrbq_gather_offset_s8(table, vldrbq_z_u8(at, vctp8q((uint32_t)n)));
 #else
-    emitc_bytes r;
+    emitc_int8x16 r;
     memset(r.lane, 0, sizeof r.lane);
     for (int32_t i = 0; i < 16 && i < n; i++) {
         r.lane[i] = table[at[i]];
@@ -485,7 +485,7 @@ EMITC_ALWAYS_INLINE void emitc_floats_in_order(float *at)
 #endif
 
 /* Stores the first n as floats, times the scale. */
-EMITC_ALWAYS_INLINE void emitc_store_some_reals(float *to, emitc_words x, float scale, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_store_some_float32(float *to, emitc_int32x4 x, float scale, int32_t n)
 {
 #if EMITC_MVE_FLOAT
     emitc_floats_in_order(to);
@@ -507,7 +507,7 @@ EMITC_ALWAYS_INLINE void emitc_store_some_reals(float *to, emitc_words x, float 
 /* ---- sums to outputs, each like the function of the runtime that it names ---- */
 
 /* emitc_requantize of sums whose negative results do not matter: halves up. shift in -31..0. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_up(emitc_words acc, emitc_words q31, emitc_words shift)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_scaled_up(emitc_int32x4 acc, emitc_int32x4 q31, emitc_int32x4 shift)
 {
 #if EMITC_MVE
     return vrshlq_s32(vqrdmulhq_s32(acc, q31), shift);
@@ -521,7 +521,7 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_up(emitc_words acc, emitc_wor
 }
 
 /* emitc_requantize; shift in -31..0. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_away(emitc_words acc, emitc_words q31, emitc_words shift)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_scaled_away(emitc_int32x4 acc, emitc_int32x4 q31, emitc_int32x4 shift)
 {
 #if EMITC_MVE
     /* One less where the value is negative and something is shifted out: halves up become halves away from zero.
@@ -537,11 +537,11 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_away(emitc_words acc, emitc_w
 }
 
 /* emitc_requantize; shift in -31..30. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_any(emitc_words acc, emitc_words q31, emitc_words shift)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_scaled_any(emitc_int32x4 acc, emitc_int32x4 q31, emitc_int32x4 shift)
 {
 #if EMITC_MVE
     const int32x4_t none = vdupq_n_s32(0);
-    return emitc_words_scaled_away(vshlq_s32(acc, vmaxq_s32(shift, none)), q31, vminq_s32(shift, none));
+    return emitc_int32x4_scaled_away(vshlq_s32(acc, vmaxq_s32(shift, none)), q31, vminq_s32(shift, none));
 #else
     for (int32_t i = 0; i < 4; i++) {
         acc.lane[i] = emitc_requantize(acc.lane[i], q31.lane[i], shift.lane[i]);
@@ -551,7 +551,8 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_any(emitc_words acc, emitc_wo
 }
 
 /* emitc_output_s16 without limits; the multipliers are shifted left by 16 bits. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_q15(emitc_words acc, emitc_words multiplier, emitc_words right)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_scaled_q15(
+    emitc_int32x4 acc, emitc_int32x4 multiplier, emitc_int32x4 right)
 {
 #if EMITC_MVE
     return vrshlq_s32(vmulhq_s32(acc, multiplier), vnegq_s32(right));
@@ -565,7 +566,7 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_q15(emitc_words acc, emitc_wo
 }
 
 /* emitc_rint_f32. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_f32(emitc_words acc, const float *factor)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_scaled_f32(emitc_int32x4 acc, const float *factor)
 {
 #if EMITC_MVE_FLOAT
     /* Each of the three steps rounds to nearest, ties to even; the last one saturates. */
@@ -580,7 +581,7 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_scaled_f32(emitc_words acc, const fl
     for (int32_t i = 0; i < 4; i++) {
         lane[i] = emitc_rint_f32(lane[i], factor[i]);
     }
-    return emitc_words_at(lane);
+    return emitc_int32x4_at(lane);
 #endif
 }
 

@@ -9,7 +9,7 @@
 #include "emitc_mve.h"
 
 /* Rows of n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other. */
-EMITC_ALWAYS_INLINE void emitc_rows_apart(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step,
+EMITC_ALWAYS_INLINE void emitc_rows_strided(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step,
     int32_t n, int32_t rows)
 {
 #if EMITC_MVE
@@ -40,7 +40,7 @@ EMITC_ALWAYS_INLINE void emitc_rows_apart(uint8_t *to, int32_t to_step, const ui
 }
 
 /* n bytes, from one `from_step` bytes after the other to one `to_step` bytes after the other; steps in 1..17. */
-EMITC_ALWAYS_INLINE void emitc_bytes_apart(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step,
+EMITC_ALWAYS_INLINE void emitc_bytes_strided(uint8_t *to, int32_t to_step, const uint8_t *from, int32_t from_step,
     int32_t n)
 {
 #if EMITC_MVE

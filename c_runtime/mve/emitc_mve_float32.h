@@ -12,20 +12,20 @@
 #include "emitc_mve.h"
 
 #if EMITC_MVE_FLOAT
-typedef float32x4_t emitc_reals;
+typedef float32x4_t emitc_float32x4;
 #else
-typedef struct emitc_reals {
+typedef struct emitc_float32x4 {
     float lane[4];
-} emitc_reals;
+} emitc_float32x4;
 
 /* x, out of the compiler's sight: it may merge a product with the sum that follows, which leaves out a rounding. */
-EMITC_ALWAYS_INLINE float emitc_real_apart(float x)
+EMITC_ALWAYS_INLINE float emitc_float_unfused(float x)
 {
     volatile float seen = x;
     return seen;
 }
 
-EMITC_ALWAYS_INLINE void emitc_words_lanes(int32_t *lane, emitc_words x)
+EMITC_ALWAYS_INLINE void emitc_int32x4_lanes(int32_t *lane, emitc_int32x4 x)
 {
 #if EMITC_MVE
     vstrwq_s32(lane, x);
@@ -35,31 +35,31 @@ EMITC_ALWAYS_INLINE void emitc_words_lanes(int32_t *lane, emitc_words x)
 }
 #endif
 
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_all(float value)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_all(float value)
 {
 #if EMITC_MVE_FLOAT
     return vdupq_n_f32(value);
 #else
-    const emitc_reals r = {{value, value, value, value}};
+    const emitc_float32x4 r = {{value, value, value, value}};
     return r;
 #endif
 }
 
 /* A copy is one of floats; see emitc_floats_stored. */
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_at(const float *values)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_at(const float *values)
 {
-    emitc_reals r;
+    emitc_float32x4 r;
     memcpy(&r, values, sizeof r);
     return r;
 }
 
 /* The first n numbers; the other lanes are 0. */
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_some(const float *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_some(const float *values, int32_t n)
 {
 #if EMITC_MVE_FLOAT
     return vldrwq_z_f32(emitc_floats_stored(values), vctp32q((uint32_t)n));
 #else
-    emitc_reals r = emitc_reals_all(0.0f);
+    emitc_float32x4 r = emitc_float32x4_all(0.0f);
     for (int32_t i = 0; i < 4 && i < n; i++) {
         r.lane[i] = values[i];
     }
@@ -67,13 +67,13 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_some(const float *values, int32_t n)
 #endif
 }
 
-EMITC_ALWAYS_INLINE void emitc_reals_to(float *to, emitc_reals x)
+EMITC_ALWAYS_INLINE void emitc_float32x4_to(float *to, emitc_float32x4 x)
 {
     memcpy(to, &x, sizeof x);
 }
 
 /* Stores the first n. */
-EMITC_ALWAYS_INLINE void emitc_reals_store(float *to, emitc_reals x, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_float32x4_store(float *to, emitc_float32x4 x, int32_t n)
 {
 #if EMITC_MVE_FLOAT
     emitc_floats_in_order(to);
@@ -87,15 +87,15 @@ EMITC_ALWAYS_INLINE void emitc_reals_store(float *to, emitc_reals x, int32_t n)
 }
 
 /* The numbers at the first n of four places; the other lanes are 0. */
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_gathered(const float *values, emitc_words places, int32_t n)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_gathered(const float *values, emitc_int32x4 places, int32_t n)
 {
 #if EMITC_MVE_FLOAT
     return vldrwq_gather_shifted_offset_z_f32(emitc_floats_stored(values), vreinterpretq_u32_s32(places),
         vctp32q((uint32_t)n));
 #else
     int32_t lane[4];
-    emitc_reals r = emitc_reals_all(0.0f);
-    emitc_words_lanes(lane, places);
+    emitc_float32x4 r = emitc_float32x4_all(0.0f);
+    emitc_int32x4_lanes(lane, places);
     for (int32_t i = 0; i < 4 && i < n; i++) {
         r.lane[i] = values[lane[i]];
     }
@@ -104,24 +104,24 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_gathered(const float *values, emitc_
 }
 
 /* Numbers of at most 24 bits times the scale. */
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_of(emitc_words x, float scale)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_of(emitc_int32x4 x, float scale)
 {
 #if EMITC_MVE_FLOAT
-    emitc_reals r = vmulq_n_f32(vcvtq_f32_s32(x), scale);
+    emitc_float32x4 r = vmulq_n_f32(vcvtq_f32_s32(x), scale);
     __asm__("" : "+w"(r)); /* no compiler may merge the product with a sum that follows */
     return r;
 #else
     int32_t lane[4];
-    emitc_reals r;
-    emitc_words_lanes(lane, x);
+    emitc_float32x4 r;
+    emitc_int32x4_lanes(lane, x);
     for (int32_t i = 0; i < 4; i++) {
-        r.lane[i] = emitc_real_apart((float)lane[i] * scale);
+        r.lane[i] = emitc_float_unfused((float)lane[i] * scale);
     }
     return r;
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_sum(emitc_reals a, emitc_reals b)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_sum(emitc_float32x4 a, emitc_float32x4 b)
 {
 #if EMITC_MVE_FLOAT
     return vaddq_f32(a, b);
@@ -133,7 +133,7 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_sum(emitc_reals a, emitc_reals b)
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_difference(emitc_reals a, emitc_reals b)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_difference(emitc_float32x4 a, emitc_float32x4 b)
 {
 #if EMITC_MVE_FLOAT
     return vsubq_f32(a, b);
@@ -145,7 +145,7 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_difference(emitc_reals a, emitc_real
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_product(emitc_reals a, emitc_reals b)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_product(emitc_float32x4 a, emitc_float32x4 b)
 {
 #if EMITC_MVE_FLOAT
     return vmulq_f32(a, b);
@@ -158,7 +158,7 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_product(emitc_reals a, emitc_reals b
 }
 
 /* x, or 0 where it is negative; a NaN and -0 stay. By the bits, of which vectors leave none out. */
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_positive(emitc_reals x)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_positive(emitc_float32x4 x)
 {
 #if EMITC_MVE_FLOAT
     const int32x4_t bits = vreinterpretq_s32_f32(x);
@@ -173,7 +173,7 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_positive(emitc_reals x)
 }
 
 #if EMITC_MVE_FLOAT
-EMITC_NOINLINE float32x4_t emitc_reals_sloped_apart(float32x4_t x, float32x4_t slope)
+EMITC_NOINLINE float32x4_t emitc_float32x4_sloped_outline(float32x4_t x, float32x4_t slope)
 {
     float lane[4];
     float factor[4];
@@ -189,7 +189,7 @@ EMITC_NOINLINE float32x4_t emitc_reals_sloped_apart(float32x4_t x, float32x4_t s
 
 /* x, or slope * x where it is negative. Where such a product comes out as 0 or as no number, vectors may have taken
  * something for 0: then the float unit computes the four. */
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_sloped(emitc_reals x, emitc_reals slope)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_sloped(emitc_float32x4 x, emitc_float32x4 slope)
 {
 #if EMITC_MVE_FLOAT
     const int32x4_t bits = vreinterpretq_s32_f32(x);
@@ -198,7 +198,7 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_sloped(emitc_reals x, emitc_reals sl
     /* Products without their sign, less 1: 0 and what is no number are the largest. */
     const uint32x4_t size = vsubq_n_u32(vshlq_n_u32(vreinterpretq_u32_s32(product), 1), 1u);
     if (vmaxvq_u32(0u, vandq_u32(size, vreinterpretq_u32_s32(negative))) >= 0xff000000u) {
-        return emitc_reals_sloped_apart(x, slope);
+        return emitc_float32x4_sloped_outline(x, slope);
     }
     return vreinterpretq_f32_s32(veorq_s32(bits, vandq_s32(veorq_s32(bits, product), negative)));
 #else
@@ -213,12 +213,12 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_sloped(emitc_reals x, emitc_reals sl
  * exactly: the first leaves less than a unit in the last place, from where the second rounds correctly (P. Markstein,
  * Computation of elementary functions on the IBM RISC System/6000 processor, 1990). divisor and inverse are within
  * 2^-123..2^123, x and the quotient 0, or within 2^-62..2^126; smaller quotients are under 2^-61 here too. */
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_over(emitc_reals x, float divisor, emitc_reals inverse)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_over(emitc_float32x4 x, float divisor, emitc_float32x4 inverse)
 {
 #if EMITC_MVE_FLOAT
-    const emitc_reals minus = vdupq_n_f32(-divisor);
-    const emitc_reals about = vmulq_f32(x, inverse);
-    const emitc_reals near = vfmaq_f32(about, vfmaq_f32(x, about, minus), inverse);
+    const emitc_float32x4 minus = vdupq_n_f32(-divisor);
+    const emitc_float32x4 about = vmulq_f32(x, inverse);
+    const emitc_float32x4 near = vfmaq_f32(about, vfmaq_f32(x, about, minus), inverse);
     return vfmaq_f32(near, vfmaq_f32(x, near, minus), inverse);
 #else
     (void)inverse;
@@ -230,7 +230,7 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_over(emitc_reals x, float divisor, e
 }
 
 /* x within low and high; low for what is no number. */
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_within(emitc_reals x, float low, float high)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_within(emitc_float32x4 x, float low, float high)
 {
 #if EMITC_MVE_FLOAT
     return vminnmq_f32(vmaxnmq_f32(x, vdupq_n_f32(low)), vdupq_n_f32(high));
@@ -244,7 +244,7 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_within(emitc_reals x, float low, flo
 }
 
 /* x * factor + more, rounded once; where double holds that sum, or what comes is no number. */
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_scaled_plus(emitc_reals x, float factor, emitc_reals more)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_scaled_plus(emitc_float32x4 x, float factor, emitc_float32x4 more)
 {
 #if EMITC_MVE_FLOAT
     return vfmaq_n_f32(more, x, factor);
@@ -257,7 +257,7 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_scaled_plus(emitc_reals x, float fac
 }
 
 /* Numbers rounded half to even; what 32 bits do not hold, to their nearest end. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_nearest(emitc_reals x)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_nearest(emitc_float32x4 x)
 {
 #if EMITC_MVE_FLOAT
     return vcvtnq_s32_f32(x);
@@ -271,7 +271,7 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_nearest(emitc_reals x)
         const int32_t odd = whole & 1;
         lane[i] = whole + (rest > 0.5f || (rest >= 0.5f && odd != 0)) - (rest < -0.5f || (rest <= -0.5f && odd != 0));
     }
-    return emitc_words_at(lane);
+    return emitc_int32x4_at(lane);
 #endif
 }
 

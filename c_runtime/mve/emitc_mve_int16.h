@@ -9,7 +9,7 @@
 #include "emitc_mve.h"
 
 /* acc + the products of n values with the weights of four channels, which are `filter` bytes apart. */
-EMITC_ALWAYS_INLINE emitc_acc4 emitc_shorts_mac4(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t filter,
+EMITC_ALWAYS_INLINE emitc_acc4 emitc_int16_mac4(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t filter,
     int32_t n)
 {
 #if EMITC_MVE
@@ -48,7 +48,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_shorts_mac4(emitc_acc4 acc, const int16_t *
 }
 
 /* emitc_output_s16 of four sums; step: 1 where each has a multiplier of its own, else 0. */
-EMITC_ALWAYS_INLINE void emitc_shorts_outputs(
+EMITC_ALWAYS_INLINE void emitc_int16_outputs(
     int16_t *y, emitc_acc4 acc, const int16_t *m, const int8_t *right, int32_t step, int32_t low, int32_t high)
 {
 #if EMITC_MVE
@@ -69,7 +69,7 @@ EMITC_ALWAYS_INLINE void emitc_shorts_outputs(
 }
 
 /* acc + the products of n values with as many weights. */
-EMITC_ALWAYS_INLINE int32_t emitc_shorts_mac(int32_t acc, const int16_t *x, const int8_t *w, int32_t n)
+EMITC_ALWAYS_INLINE int32_t emitc_int16_mac(int32_t acc, const int16_t *x, const int8_t *w, int32_t n)
 {
 #if EMITC_MVE
     for (; n > 0; n -= 8) {

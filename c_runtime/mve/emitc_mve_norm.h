@@ -11,7 +11,7 @@
 #include "emitc_mve_float32.h"
 
 /* sum + the four numbers, one after the other. */
-EMITC_ALWAYS_INLINE float emitc_reals_added(float sum, emitc_reals x)
+EMITC_ALWAYS_INLINE float emitc_float32x4_added(float sum, emitc_float32x4 x)
 {
 #if EMITC_MVE_FLOAT
     register float32x4_t lanes __asm__("q1") = x;
@@ -30,7 +30,7 @@ EMITC_ALWAYS_INLINE float emitc_row_sum_mve(const float *x, int32_t n)
 {
     float sum = 0.0f;
     for (int32_t i = 0; i < n; i += 4) {
-        sum = emitc_reals_added(sum, emitc_reals_at(x + i));
+        sum = emitc_float32x4_added(sum, emitc_float32x4_at(x + i));
     }
     return sum;
 }
@@ -40,8 +40,9 @@ EMITC_ALWAYS_INLINE float emitc_row_squares_mve(const float *x, int32_t n, float
 {
     float sum = 0.0f;
     for (int32_t i = 0; i < n; i += 4) {
-        const emitc_reals distance = emitc_reals_difference(emitc_reals_at(x + i), emitc_reals_all(mean));
-        sum = emitc_reals_added(sum, emitc_reals_product(distance, distance));
+        const emitc_float32x4 value = emitc_float32x4_at(x + i);
+        const emitc_float32x4 distance = emitc_float32x4_difference(value, emitc_float32x4_all(mean));
+        sum = emitc_float32x4_added(sum, emitc_float32x4_product(distance, distance));
     }
     return sum;
 }
@@ -51,10 +52,11 @@ EMITC_ALWAYS_INLINE void emitc_row_scaled_mve(
     const float *x, int32_t n, float mean, float inverse, const float *scale, const float *bias, float *y)
 {
     for (int32_t i = 0; i < n; i += 4) {
-        const emitc_reals distance = emitc_reals_difference(emitc_reals_at(x + i), emitc_reals_all(mean));
-        const emitc_reals unit = emitc_reals_product(distance, emitc_reals_all(inverse));
-        const emitc_reals scaled = emitc_reals_product(unit, emitc_reals_at(scale + i));
-        emitc_reals_to(y + i, emitc_reals_sum(scaled, emitc_reals_at(bias + i)));
+        const emitc_float32x4 value = emitc_float32x4_at(x + i);
+        const emitc_float32x4 distance = emitc_float32x4_difference(value, emitc_float32x4_all(mean));
+        const emitc_float32x4 unit = emitc_float32x4_product(distance, emitc_float32x4_all(inverse));
+        const emitc_float32x4 scaled = emitc_float32x4_product(unit, emitc_float32x4_at(scale + i));
+        emitc_float32x4_to(y + i, emitc_float32x4_sum(scaled, emitc_float32x4_at(bias + i)));
     }
 }
 

@@ -19,7 +19,7 @@
 #define EMITC_LOAD_SHIFT(q, quad) "vldrb.s32 " q ", [%[shift], #4 * " #quad "]\n\t"
 #define EMITC_ADDED(q, b) "vadd.i32 " q ", " q ", " b "\n\t"
 #define EMITC_TIMES(q, t) "vqrdmulh.s32 " q ", " q ", " t "\n\t"
-/* One less where the value is negative and something is shifted out, as emitc_words_scaled_away. */
+/* One less where the value is negative and something is shifted out, as emitc_int32x4_scaled_away. */
 #define EMITC_LESS(q, b, t) "vand " t ", " q ", " b "\n\tvqdmlah.s32 " q ", " t ", %[one]\n\t"
 #define EMITC_SCALED(q, t) "vcvt.f32.s32 " q ", " q "\n\tvmul.f32 " q ", " q ", " t "\n\t"
 /* Products; then b has the shifts. UP rounds halves up, AWAY away from zero. */

@@ -10,24 +10,24 @@
 
 #include "emitc_mve.h"
 
-EMITC_ALWAYS_INLINE emitc_halves emitc_halves_at(const int16_t *values)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_at(const int16_t *values)
 {
 #if EMITC_MVE
     return vldrhq_s16(values);
 #else
-    emitc_halves r;
+    emitc_int16x8 r;
     memcpy(r.lane, values, sizeof r.lane);
     return r;
 #endif
 }
 
 /* Eight values from `at` on, 0 for those from `end` on. */
-EMITC_ALWAYS_INLINE emitc_halves emitc_halves_before(const int16_t *values, int32_t at, int32_t end)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_before(const int16_t *values, int32_t at, int32_t end)
 {
 #if EMITC_MVE
     return vldrhq_z_s16(values + at, vctp16q(at < end ? (uint32_t)(end - at) : 0));
 #else
-    emitc_halves r;
+    emitc_int16x8 r;
     for (int32_t i = 0; i < 8; i++) {
         r.lane[i] = at + i < end ? values[at + i] : 0;
     }
@@ -36,12 +36,12 @@ EMITC_ALWAYS_INLINE emitc_halves emitc_halves_before(const int16_t *values, int3
 }
 
 /* Four complex numbers, the last one first. */
-EMITC_ALWAYS_INLINE emitc_halves emitc_complex_reversed(const int16_t *values)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_complex_reversed(const int16_t *values)
 {
 #if EMITC_MVE
     return vldrhq_gather_shifted_offset_s16(values, veorq_u16(vidupq_n_u16(0, 1), vdupq_n_u16(6)));
 #else
-    emitc_halves r;
+    emitc_int16x8 r;
     for (int32_t i = 0; i < 8; i++) {
         r.lane[i] = values[i ^ 6];
     }
@@ -49,7 +49,7 @@ EMITC_ALWAYS_INLINE emitc_halves emitc_complex_reversed(const int16_t *values)
 #endif
 }
 
-EMITC_ALWAYS_INLINE void emitc_store_halves(int16_t *to, emitc_halves x)
+EMITC_ALWAYS_INLINE void emitc_store_halves(int16_t *to, emitc_int16x8 x)
 {
 #if EMITC_MVE
     vstrhq_s16(to, x);
@@ -58,7 +58,7 @@ EMITC_ALWAYS_INLINE void emitc_store_halves(int16_t *to, emitc_halves x)
 #endif
 }
 
-EMITC_ALWAYS_INLINE void emitc_store_reversed(int16_t *to, emitc_halves x)
+EMITC_ALWAYS_INLINE void emitc_store_reversed(int16_t *to, emitc_int16x8 x)
 {
 #if EMITC_MVE
     vstrhq_scatter_shifted_offset_s16(to, veorq_u16(vidupq_n_u16(0, 1), vdupq_n_u16(6)), x);
@@ -70,7 +70,7 @@ EMITC_ALWAYS_INLINE void emitc_store_reversed(int16_t *to, emitc_halves x)
 }
 
 /* Each complex number at a place of its own, in complex numbers from `to`; `to` is aligned to 4 bytes. */
-EMITC_ALWAYS_INLINE void emitc_store_scattered(int16_t *to, const uint16_t *places, emitc_halves x)
+EMITC_ALWAYS_INLINE void emitc_store_scattered(int16_t *to, const uint16_t *places, emitc_int16x8 x)
 {
 #if EMITC_MVE
     vstrwq_scatter_shifted_offset_s32((int32_t *)(void *)to, vldrhq_u32(places), vreinterpretq_s32_s16(x));
@@ -82,7 +82,7 @@ EMITC_ALWAYS_INLINE void emitc_store_scattered(int16_t *to, const uint16_t *plac
 }
 
 /* Stores those of eight values whose places, from `at` on, are before `end`. */
-EMITC_ALWAYS_INLINE void emitc_store_before(int16_t *to, int32_t at, int32_t end, emitc_halves x)
+EMITC_ALWAYS_INLINE void emitc_store_before(int16_t *to, int32_t at, int32_t end, emitc_int16x8 x)
 {
 #if EMITC_MVE
     vstrhq_p_s16(to + at, x, vctp16q((uint32_t)(end - at)));
@@ -94,7 +94,7 @@ EMITC_ALWAYS_INLINE void emitc_store_before(int16_t *to, int32_t at, int32_t end
 }
 
 /* The largest magnitude of eight values, or `largest`. */
-EMITC_ALWAYS_INLINE uint32_t emitc_halves_magnitude(uint32_t largest, emitc_halves x)
+EMITC_ALWAYS_INLINE uint32_t emitc_int16x8_magnitude(uint32_t largest, emitc_int16x8 x)
 {
 #if EMITC_MVE
     return vmaxavq_s16((uint16_t)largest, x);
@@ -108,7 +108,7 @@ EMITC_ALWAYS_INLINE uint32_t emitc_halves_magnitude(uint32_t largest, emitc_halv
 }
 
 /* x * 2^places. */
-EMITC_ALWAYS_INLINE emitc_halves emitc_halves_up(emitc_halves x, int32_t places)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_up(emitc_int16x8 x, int32_t places)
 {
 #if EMITC_MVE
     return vshlq_r_s16(x, places);
@@ -121,11 +121,11 @@ EMITC_ALWAYS_INLINE emitc_halves emitc_halves_up(emitc_halves x, int32_t places)
 }
 
 /* a * b / 2^right, rounded down, each the nearest number of 16 bits; right is 31 at most. */
-EMITC_ALWAYS_INLINE emitc_halves emitc_halves_product(emitc_halves a, emitc_halves b, int32_t right)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_product(emitc_int16x8 a, emitc_int16x8 b, int32_t right)
 {
 #if EMITC_MVE
-    const emitc_words even = vshlq_r_s32(vmullbq_int_s16(a, b), -right);
-    return emitc_halves_of(even, vshlq_r_s32(vmulltq_int_s16(a, b), -right));
+    const emitc_int32x4 even = vshlq_r_s32(vmullbq_int_s16(a, b), -right);
+    return emitc_int16x8_of(even, vshlq_r_s32(vmulltq_int_s16(a, b), -right));
 #else
     for (int32_t i = 0; i < 8; i++) {
         a.lane[i] = (int16_t)emitc_clamp(a.lane[i] * b.lane[i] >> right, INT16_MIN, INT16_MAX);
@@ -134,7 +134,7 @@ EMITC_ALWAYS_INLINE emitc_halves emitc_halves_product(emitc_halves a, emitc_halv
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_halves emitc_halves_sum(emitc_halves a, emitc_halves b)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_sum(emitc_int16x8 a, emitc_int16x8 b)
 {
 #if EMITC_MVE
     return vaddq_s16(a, b);
@@ -146,7 +146,7 @@ EMITC_ALWAYS_INLINE emitc_halves emitc_halves_sum(emitc_halves a, emitc_halves b
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_halves emitc_halves_difference(emitc_halves a, emitc_halves b)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_difference(emitc_int16x8 a, emitc_int16x8 b)
 {
 #if EMITC_MVE
     return vsubq_s16(a, b);
@@ -159,7 +159,7 @@ EMITC_ALWAYS_INLINE emitc_halves emitc_halves_difference(emitc_halves a, emitc_h
 }
 
 /* x times a positive Q15 factor, rounded half up. */
-EMITC_ALWAYS_INLINE emitc_halves emitc_halves_scaled(emitc_halves x, int32_t factor)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_scaled(emitc_int16x8 x, int32_t factor)
 {
 #if EMITC_MVE
     return vqrdmulhq_n_s16(x, (int16_t)factor);
@@ -172,7 +172,7 @@ EMITC_ALWAYS_INLINE emitc_halves emitc_halves_scaled(emitc_halves x, int32_t fac
 }
 
 /* v times Q15 turns, rounded half up; both parts of v are 2^14 at most. */
-EMITC_ALWAYS_INLINE emitc_halves emitc_complex_turned_small(emitc_halves v, emitc_halves turns)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_complex_turned_small(emitc_int16x8 v, emitc_int16x8 turns)
 {
 #if EMITC_MVE
     return vqrdmladhxq_s16(vqrdmlsdhq_s16(v, v, turns), v, turns);
@@ -188,7 +188,7 @@ EMITC_ALWAYS_INLINE emitc_halves emitc_complex_turned_small(emitc_halves v, emit
 }
 
 /* The same of any v: what leaves 16 bits wraps. */
-EMITC_ALWAYS_INLINE emitc_halves emitc_complex_turned_any(emitc_halves v, emitc_halves turns)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_complex_turned_any(emitc_int16x8 v, emitc_int16x8 turns)
 {
 #if EMITC_MVE
     const int16x8_t across = vrev32q_s16(turns);
@@ -201,7 +201,7 @@ EMITC_ALWAYS_INLINE emitc_halves emitc_complex_turned_any(emitc_halves v, emitc_
 }
 
 /* a - b * i. */
-EMITC_ALWAYS_INLINE emitc_halves emitc_halves_back(emitc_halves a, emitc_halves b)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_back(emitc_int16x8 a, emitc_int16x8 b)
 {
 #if EMITC_MVE
     return vcaddq_rot270_s16(a, b);
@@ -215,7 +215,7 @@ EMITC_ALWAYS_INLINE emitc_halves emitc_halves_back(emitc_halves a, emitc_halves 
 }
 
 /* a + b * i. */
-EMITC_ALWAYS_INLINE emitc_halves emitc_halves_forth(emitc_halves a, emitc_halves b)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_forth(emitc_int16x8 a, emitc_int16x8 b)
 {
 #if EMITC_MVE
     return vcaddq_rot90_s16(a, b);
@@ -237,7 +237,7 @@ EMITC_ALWAYS_INLINE mve_pred16_t emitc_imaginary(void)
 #endif
 
 /* The squares of the magnitudes of the first n numbers. */
-EMITC_ALWAYS_INLINE void emitc_store_energies(uint32_t *to, emitc_halves v, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_store_energies(uint32_t *to, emitc_int16x8 v, int32_t n)
 {
 #if EMITC_MVE
     const uint32x4_t re = vreinterpretq_u32_s32(vmullbq_int_s16(v, v));
@@ -251,7 +251,7 @@ EMITC_ALWAYS_INLINE void emitc_store_energies(uint32_t *to, emitc_halves v, int3
 }
 
 /* The conjugates of four numbers. */
-EMITC_ALWAYS_INLINE emitc_halves emitc_complex_conjugate(emitc_halves v)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_complex_conjugate(emitc_int16x8 v)
 {
 #if EMITC_MVE
     return vnegq_m_s16(v, v, emitc_imaginary());
@@ -264,7 +264,7 @@ EMITC_ALWAYS_INLINE emitc_halves emitc_complex_conjugate(emitc_halves v)
 }
 
 /* (a + b) / 2, rounded down. */
-EMITC_ALWAYS_INLINE emitc_halves emitc_halves_half_sum(emitc_halves a, emitc_halves b)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_half_sum(emitc_int16x8 a, emitc_int16x8 b)
 {
 #if EMITC_MVE
     return vhaddq_s16(a, b);
@@ -277,7 +277,7 @@ EMITC_ALWAYS_INLINE emitc_halves emitc_halves_half_sum(emitc_halves a, emitc_hal
 }
 
 /* (a - b) / 2 of the real parts, (b - a) / 2 of the imaginary ones, rounded down. */
-EMITC_ALWAYS_INLINE emitc_halves emitc_complex_half_difference(emitc_halves a, emitc_halves b)
+EMITC_ALWAYS_INLINE emitc_int16x8 emitc_complex_half_difference(emitc_int16x8 a, emitc_int16x8 b)
 {
 #if EMITC_MVE
     return vhsubq_m_s16(vhsubq_s16(a, b), b, a, emitc_imaginary());

@@ -9,7 +9,7 @@
 #include "emitc_mve.h"
 
 /* The entries of a table at four places; the last one for places that it does not have. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_entries(const int32_t *table, emitc_words places, int32_t last)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_entries(const int32_t *table, emitc_int32x4 places, int32_t last)
 {
 #if EMITC_MVE
     return vldrwq_gather_shifted_offset_s32(table, vminq_u32(vreinterpretq_u32_s32(places),
@@ -24,7 +24,7 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_entries(const int32_t *table, emitc_
 }
 
 /* The largest one of x and the first n of eight int16 values. */
-EMITC_ALWAYS_INLINE int32_t emitc_shorts_largest(int32_t x, const int16_t *values, int32_t n)
+EMITC_ALWAYS_INLINE int32_t emitc_int16_largest(int32_t x, const int16_t *values, int32_t n)
 {
 #if EMITC_MVE
     const mve_pred16_t some = vctp16q((uint32_t)n);
@@ -38,7 +38,7 @@ EMITC_ALWAYS_INLINE int32_t emitc_shorts_largest(int32_t x, const int16_t *value
 }
 
 /* sum + the first n of the four, which wraps. */
-EMITC_ALWAYS_INLINE int32_t emitc_words_total(int32_t sum, emitc_words x, int32_t n)
+EMITC_ALWAYS_INLINE int32_t emitc_int32x4_total(int32_t sum, emitc_int32x4 x, int32_t n)
 {
 #if EMITC_MVE
     return vaddvaq_p_s32(sum, x, vctp32q((uint32_t)n));
@@ -50,7 +50,7 @@ EMITC_ALWAYS_INLINE int32_t emitc_words_total(int32_t sum, emitc_words x, int32_
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_words emitc_words_at_most(emitc_words x, int32_t limit)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_at_most(emitc_int32x4 x, int32_t limit)
 {
 #if EMITC_MVE
     return vminq_s32(x, vdupq_n_s32(limit));
@@ -63,7 +63,7 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_at_most(emitc_words x, int32_t limit
 }
 
 /* x / 2^places, halves up; places in 1..32. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_halves_up(emitc_words x, int32_t places)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_halves_up(emitc_int32x4 x, int32_t places)
 {
 #if EMITC_MVE
     return vrshlq_n_s32(x, -places);
@@ -76,7 +76,7 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_halves_up(emitc_words x, int32_t pla
 }
 
 /* emitc_high_mul. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_high_mul(emitc_words a, emitc_words b)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_high_mul(emitc_int32x4 a, emitc_int32x4 b)
 {
 #if EMITC_MVE
     return vqrdmulhq_s32(a, b);
@@ -90,14 +90,14 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_high_mul(emitc_words a, emitc_words 
 
 /* About 2^61 / x, at most INT32_MAX, for x from 2^30 on: three Newton steps on d = x / 2^31 from 48/17 - 32/17 d, in
  * Q2.29. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_reciprocal(emitc_words x)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_reciprocal(emitc_int32x4 x)
 {
-    const emitc_words one = emitc_words_all(1 << 29);
-    emitc_words estimate = emitc_words_sum(emitc_words_all(1515870810), emitc_words_high_mul(x,
-        emitc_words_all(-1010580540)));
+    const emitc_int32x4 one = emitc_int32x4_all(1 << 29);
+    emitc_int32x4 estimate = emitc_int32x4_sum(emitc_int32x4_all(1515870810), emitc_int32x4_high_mul(x,
+        emitc_int32x4_all(-1010580540)));
     for (int32_t i = 0; i < 3; i++) {
-        const emitc_words error = emitc_words_difference(one, emitc_words_high_mul(x, estimate));
-        estimate = emitc_words_mac(estimate, emitc_words_high_mul(estimate, error), 4);
+        const emitc_int32x4 error = emitc_int32x4_difference(one, emitc_int32x4_high_mul(x, estimate));
+        estimate = emitc_int32x4_mac(estimate, emitc_int32x4_high_mul(estimate, error), 4);
     }
 #if EMITC_MVE
     return vqaddq_s32(estimate, estimate);

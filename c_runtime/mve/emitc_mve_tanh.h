@@ -13,23 +13,23 @@
 
 #if EMITC_MVE_FLOAT
 /* a * s + c, rounded once. */
-EMITC_ALWAYS_INLINE float32x4_t emitc_reals_step(float32x4_t a, float32x4_t s, float c)
+EMITC_ALWAYS_INLINE float32x4_t emitc_float32x4_step(float32x4_t a, float32x4_t s, float c)
 {
     return vfmasq_n_f32(a, s, c);
 }
 
 /* emitc_six_terms of each. */
-EMITC_ALWAYS_INLINE float32x4_t emitc_reals_six_terms(const float *a, float32x4_t x)
+EMITC_ALWAYS_INLINE float32x4_t emitc_float32x4_six_terms(const float *a, float32x4_t x)
 {
-    float32x4_t y = emitc_reals_step(vdupq_n_f32(a[0]), x, a[1]);
-    y = emitc_reals_step(y, x, a[2]);
-    y = emitc_reals_step(y, x, a[3]);
-    y = emitc_reals_step(y, x, a[4]);
-    return emitc_reals_step(y, x, a[5]);
+    float32x4_t y = emitc_float32x4_step(vdupq_n_f32(a[0]), x, a[1]);
+    y = emitc_float32x4_step(y, x, a[2]);
+    y = emitc_float32x4_step(y, x, a[3]);
+    y = emitc_float32x4_step(y, x, a[4]);
+    return emitc_float32x4_step(y, x, a[5]);
 }
 
 /* above / below. A vector's numbers are four registers of the float unit. */
-EMITC_ALWAYS_INLINE float32x4_t emitc_reals_quotient(float32x4_t above, float32x4_t below)
+EMITC_ALWAYS_INLINE float32x4_t emitc_float32x4_quotient(float32x4_t above, float32x4_t below)
 {
     register float32x4_t a __asm__("q0") = above;
     register float32x4_t b __asm__("q1") = below;
@@ -39,7 +39,7 @@ EMITC_ALWAYS_INLINE float32x4_t emitc_reals_quotient(float32x4_t above, float32x
 }
 
 /* The function of one number for four. */
-EMITC_ALWAYS_INLINE float32x4_t emitc_reals_one_by_one(float (*function)(float), float32x4_t x)
+EMITC_ALWAYS_INLINE float32x4_t emitc_float32x4_one_by_one(float (*function)(float), float32x4_t x)
 {
     float lane[4];
     memcpy(lane, &x, sizeof lane);
@@ -52,7 +52,7 @@ EMITC_ALWAYS_INLINE float32x4_t emitc_reals_one_by_one(float (*function)(float),
 
 /* Whether any is not a number, or so small that vectors take it, or what becomes of it, for 0: under 2^-100, but not
  * 0. */
-EMITC_ALWAYS_INLINE int32_t emitc_reals_stray(float32x4_t x)
+EMITC_ALWAYS_INLINE int32_t emitc_float32x4_stray(float32x4_t x)
 {
     const uint32x4_t magnitude = vshlq_n_u32(vreinterpretq_u32_f32(x), 1); /* without the sign */
     const mve_pred16_t outside = vcmphiq_n_u32(vsubq_n_u32(magnitude, 0x1b000000u), 0xff000000u - 0x1b000000u);
@@ -61,21 +61,21 @@ EMITC_ALWAYS_INLINE int32_t emitc_reals_stray(float32x4_t x)
 #endif
 
 /* tanh(x) of each. */
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_tanh(emitc_reals x)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_tanh(emitc_float32x4 x)
 {
 #if EMITC_MVE_FLOAT
-    if (emitc_reals_stray(x)) {
-        return emitc_reals_one_by_one(emitc_tanh, x);
+    if (emitc_float32x4_stray(x)) {
+        return emitc_float32x4_one_by_one(emitc_tanh, x);
     }
     const float *const a = emitc_tanh_terms;
     const float *const b = emitc_tanh_terms + EMITC_TANH_BELOW;
     const float32x4_t v = vminnmq_f32(vmaxnmq_f32(x, vdupq_n_f32(-9.0f)), vdupq_n_f32(9.0f));
     const float32x4_t s = vmulq_f32(v, v);
-    const float32x4_t above = emitc_reals_step(emitc_reals_six_terms(a, s), s, a[6]);
-    float32x4_t below = emitc_reals_step(vdupq_n_f32(b[0]), s, b[1]);
-    below = emitc_reals_step(below, s, b[2]);
-    below = emitc_reals_step(below, s, b[3]);
-    return emitc_reals_quotient(vmulq_f32(above, v), below);
+    const float32x4_t above = emitc_float32x4_step(emitc_float32x4_six_terms(a, s), s, a[6]);
+    float32x4_t below = emitc_float32x4_step(vdupq_n_f32(b[0]), s, b[1]);
+    below = emitc_float32x4_step(below, s, b[2]);
+    below = emitc_float32x4_step(below, s, b[3]);
+    return emitc_float32x4_quotient(vmulq_f32(above, v), below);
 #else
     for (int32_t i = 0; i < 4; i++) {
         x.lane[i] = emitc_tanh(x.lane[i]);
@@ -85,22 +85,22 @@ EMITC_ALWAYS_INLINE emitc_reals emitc_reals_tanh(emitc_reals x)
 }
 
 /* 1 / (1 + exp(-x)) of each. */
-EMITC_ALWAYS_INLINE emitc_reals emitc_reals_logistic(emitc_reals x)
+EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_logistic(emitc_float32x4 x)
 {
 #if EMITC_MVE_FLOAT
     if (vcmpneq_f32(x, x) != 0) {
-        return emitc_reals_one_by_one(emitc_logistic, x); /* one is not a number */
+        return emitc_float32x4_one_by_one(emitc_logistic, x); /* one is not a number */
     }
     const float *const a = emitc_logistic_terms;
     const float *const b = emitc_logistic_terms + EMITC_LOGISTIC_BELOW;
     const float32x4_t v = vminnmq_f32(vmaxnmq_f32(x, vdupq_n_f32(-18.0f)), vdupq_n_f32(18.0f));
     const float32x4_t s = vmulq_f32(v, v);
-    float32x4_t above = emitc_reals_step(vdupq_n_f32(a[0]), s, a[1]);
-    above = emitc_reals_step(above, s, a[2]);
-    above = emitc_reals_step(above, s, a[3]);
-    above = emitc_reals_step(above, s, a[4]);
-    const float32x4_t below = emitc_reals_six_terms(b, s);
-    const float32x4_t y = vaddq_n_f32(emitc_reals_quotient(vmulq_f32(above, v), below), a[11]);
+    float32x4_t above = emitc_float32x4_step(vdupq_n_f32(a[0]), s, a[1]);
+    above = emitc_float32x4_step(above, s, a[2]);
+    above = emitc_float32x4_step(above, s, a[3]);
+    above = emitc_float32x4_step(above, s, a[4]);
+    const float32x4_t below = emitc_float32x4_six_terms(b, s);
+    const float32x4_t y = vaddq_n_f32(emitc_float32x4_quotient(vmulq_f32(above, v), below), a[11]);
     return vminnmq_f32(vmaxnmq_f32(y, vdupq_n_f32(0.0f)), vdupq_n_f32(1.0f));
 #else
     for (int32_t i = 0; i < 4; i++) {

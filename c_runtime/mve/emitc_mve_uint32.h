@@ -11,15 +11,15 @@
 #include "emitc_mve.h"
 
 #if EMITC_MVE
-typedef uint32x4_t emitc_naturals;
+typedef uint32x4_t emitc_uint32x4;
 #else
-typedef struct emitc_naturals {
+typedef struct emitc_uint32x4 {
     uint32_t lane[4];
-} emitc_naturals;
+} emitc_uint32x4;
 #endif
 
 /* The largest of n bytes. */
-EMITC_ALWAYS_INLINE uint8_t emitc_bytes_largest_unsigned(const uint8_t *bytes, int32_t n)
+EMITC_ALWAYS_INLINE uint8_t emitc_int8x16_largest_unsigned(const uint8_t *bytes, int32_t n)
 {
 #if EMITC_MVE
     uint8x16_t most = vdupq_n_u8(0);
@@ -37,12 +37,12 @@ EMITC_ALWAYS_INLINE uint8_t emitc_bytes_largest_unsigned(const uint8_t *bytes, i
 }
 
 /* The first n words; the other lanes are 0. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_some(const int32_t *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_some(const int32_t *values, int32_t n)
 {
 #if EMITC_MVE
     return vldrwq_z_s32(values, vctp32q((uint32_t)n));
 #else
-    emitc_words r = {{0, 0, 0, 0}};
+    emitc_int32x4 r = {{0, 0, 0, 0}};
     for (int32_t i = 0; i < 4 && i < n; i++) {
         r.lane[i] = values[i];
     }
@@ -51,12 +51,12 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_some(const int32_t *values, int32_t 
 }
 
 /* The first n bytes, widened; the other lanes are 0. */
-EMITC_ALWAYS_INLINE emitc_words emitc_words_of_some_unsigned(const uint8_t *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_of_some_unsigned(const uint8_t *values, int32_t n)
 {
 #if EMITC_MVE
     return vreinterpretq_s32_u32(vldrbq_z_u32(values, vctp32q((uint32_t)n)));
 #else
-    emitc_words r = {{0, 0, 0, 0}};
+    emitc_int32x4 r = {{0, 0, 0, 0}};
     for (int32_t i = 0; i < 4 && i < n; i++) {
         r.lane[i] = values[i];
     }
@@ -65,39 +65,39 @@ EMITC_ALWAYS_INLINE emitc_words emitc_words_of_some_unsigned(const uint8_t *valu
 }
 
 /* Four numbers of 64 bits. */
-typedef struct emitc_longs {
-    emitc_naturals low;
-    emitc_naturals high;
-} emitc_longs;
+typedef struct emitc_uint64x4 {
+    emitc_uint32x4 low;
+    emitc_uint32x4 high;
+} emitc_uint64x4;
 
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_all(uint32_t value)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_all(uint32_t value)
 {
 #if EMITC_MVE
     return vdupq_n_u32(value);
 #else
-    const emitc_naturals r = {{value, value, value, value}};
+    const emitc_uint32x4 r = {{value, value, value, value}};
     return r;
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_at(const uint32_t *values)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_at(const uint32_t *values)
 {
 #if EMITC_MVE
     return vldrwq_u32(values);
 #else
-    emitc_naturals r;
+    emitc_uint32x4 r;
     memcpy(r.lane, values, sizeof r.lane);
     return r;
 #endif
 }
 
 /* The first n of four; the other lanes are 0. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_of_some(const uint32_t *values, int32_t n)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_of_some(const uint32_t *values, int32_t n)
 {
 #if EMITC_MVE
     return vldrwq_z_u32(values, vctp32q((uint32_t)n));
 #else
-    emitc_naturals r = {{0, 0, 0, 0}};
+    emitc_uint32x4 r = {{0, 0, 0, 0}};
     for (int32_t i = 0; i < 4 && i < n; i++) {
         r.lane[i] = values[i];
     }
@@ -106,9 +106,9 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_of_some(const uint32_t *values
 }
 
 /* Four numbers of 64 bits. */
-EMITC_ALWAYS_INLINE emitc_longs emitc_longs_at(const uint64_t *values)
+EMITC_ALWAYS_INLINE emitc_uint64x4 emitc_uint64x4_at(const uint64_t *values)
 {
-    emitc_longs r;
+    emitc_uint64x4 r;
 #if EMITC_MVE
     /* The load is one of words. The compiler must not move it before stores of 64-bit numbers. */
     struct emitc_four_longs {
@@ -127,7 +127,7 @@ EMITC_ALWAYS_INLINE emitc_longs emitc_longs_at(const uint64_t *values)
     return r;
 }
 
-EMITC_ALWAYS_INLINE void emitc_store_some_naturals(uint32_t *to, emitc_naturals x, int32_t n)
+EMITC_ALWAYS_INLINE void emitc_store_some_uint32(uint32_t *to, emitc_uint32x4 x, int32_t n)
 {
 #if EMITC_MVE
     vstrwq_p_u32(to, x, vctp32q((uint32_t)n));
@@ -138,7 +138,7 @@ EMITC_ALWAYS_INLINE void emitc_store_some_naturals(uint32_t *to, emitc_naturals 
 #endif
 }
 
-EMITC_ALWAYS_INLINE void emitc_store_naturals(uint32_t *to, emitc_naturals x)
+EMITC_ALWAYS_INLINE void emitc_store_uint32(uint32_t *to, emitc_uint32x4 x)
 {
 #if EMITC_MVE
     vstrwq_u32(to, x);
@@ -147,30 +147,30 @@ EMITC_ALWAYS_INLINE void emitc_store_naturals(uint32_t *to, emitc_naturals x)
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_words emitc_words_of(emitc_naturals x)
+EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_of(emitc_uint32x4 x)
 {
 #if EMITC_MVE
     return vreinterpretq_s32_u32(x);
 #else
-    emitc_words r;
+    emitc_int32x4 r;
     memcpy(r.lane, x.lane, sizeof r.lane);
     return r;
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_of(emitc_words x)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_of(emitc_int32x4 x)
 {
 #if EMITC_MVE
     return vreinterpretq_u32_s32(x);
 #else
-    emitc_naturals r;
+    emitc_uint32x4 r;
     memcpy(r.lane, x.lane, sizeof r.lane);
     return r;
 #endif
 }
 
 /* The zeros in front of each; 32 where it is 0. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_zeros(emitc_naturals x)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_zeros(emitc_uint32x4 x)
 {
 #if EMITC_MVE
     return vclzq_u32(x);
@@ -183,7 +183,7 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_zeros(emitc_naturals x)
 }
 
 /* x * 2^places, or x / 2^-places rounded down; 0 where no bit stays. places in -64..64, by the lane. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_moved(emitc_naturals x, emitc_words places)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_shifted(emitc_uint32x4 x, emitc_int32x4 places)
 {
 #if EMITC_MVE
     return vshlq_u32(x, places);
@@ -197,17 +197,17 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_moved(emitc_naturals x, emitc_
 }
 
 /* The same with one number of places. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_moved_alike(emitc_naturals x, int32_t places)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_shifted_all(emitc_uint32x4 x, int32_t places)
 {
 #if EMITC_MVE
     return vshlq_r_u32(x, places);
 #else
-    return emitc_naturals_moved(x, emitc_words_all(places));
+    return emitc_uint32x4_shifted(x, emitc_int32x4_all(places));
 #endif
 }
 
 /* x / 2^places, halves up; places in 0..32, by the lane. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_rounded(emitc_naturals x, emitc_words places)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_rounded(emitc_uint32x4 x, emitc_int32x4 places)
 {
 #if EMITC_MVE
     return vrshlq_u32(x, vnegq_s32(places));
@@ -220,7 +220,7 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_rounded(emitc_naturals x, emit
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_sum(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_sum(emitc_uint32x4 a, emitc_uint32x4 b)
 {
 #if EMITC_MVE
     return vaddq_u32(a, b);
@@ -233,16 +233,16 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_sum(emitc_naturals a, emitc_na
 }
 
 /* x + more, of one number. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_plus(emitc_naturals x, uint32_t more)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_plus(emitc_uint32x4 x, uint32_t more)
 {
 #if EMITC_MVE
     return vaddq_n_u32(x, more);
 #else
-    return emitc_naturals_sum(x, emitc_naturals_all(more));
+    return emitc_uint32x4_sum(x, emitc_uint32x4_all(more));
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_difference(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_difference(emitc_uint32x4 a, emitc_uint32x4 b)
 {
 #if EMITC_MVE
     return vsubq_u32(a, b);
@@ -254,7 +254,7 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_difference(emitc_naturals a, e
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_product(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_product(emitc_uint32x4 a, emitc_uint32x4 b)
 {
 #if EMITC_MVE
     return vmulq_u32(a, b);
@@ -266,7 +266,7 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_product(emitc_naturals a, emit
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_smaller(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_smaller(emitc_uint32x4 a, emitc_uint32x4 b)
 {
 #if EMITC_MVE
     return vminq_u32(a, b);
@@ -278,7 +278,7 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_smaller(emitc_naturals a, emit
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_larger(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_larger(emitc_uint32x4 a, emitc_uint32x4 b)
 {
 #if EMITC_MVE
     return vmaxq_u32(a, b);
@@ -291,7 +291,7 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_larger(emitc_naturals a, emitc
 }
 
 /* The largest of the four. */
-EMITC_ALWAYS_INLINE uint32_t emitc_naturals_largest(emitc_naturals x)
+EMITC_ALWAYS_INLINE uint32_t emitc_uint32x4_largest(emitc_uint32x4 x)
 {
 #if EMITC_MVE
     return vmaxvq_u32(0, x);
@@ -305,7 +305,7 @@ EMITC_ALWAYS_INLINE uint32_t emitc_naturals_largest(emitc_naturals x)
 }
 
 /* a + b, or 2^32 - 1 where that is less. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_saturated_sum(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_saturated_sum(emitc_uint32x4 a, emitc_uint32x4 b)
 {
 #if EMITC_MVE
     return vqaddq_u32(a, b);
@@ -318,7 +318,7 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_saturated_sum(emitc_naturals a
 }
 
 /* a * b / 2^32 rounded down. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_high(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_high(emitc_uint32x4 a, emitc_uint32x4 b)
 {
 #if EMITC_MVE
     return vmulhq_u32(a, b);
@@ -331,7 +331,7 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_high(emitc_naturals a, emitc_n
 }
 
 /* The same, halves up. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_high_rounded(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_high_rounded(emitc_uint32x4 a, emitc_uint32x4 b)
 {
 #if EMITC_MVE
     return vrmulhq_u32(a, b);
@@ -344,8 +344,8 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_high_rounded(emitc_naturals a,
 }
 
 /* The lanes of `yes` where x > limit, those of `no` elsewhere. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_chosen(emitc_naturals x, uint32_t limit, emitc_naturals yes,
-    emitc_naturals no)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_chosen(emitc_uint32x4 x, uint32_t limit, emitc_uint32x4 yes,
+    emitc_uint32x4 no)
 {
 #if EMITC_MVE
     return vpselq_u32(yes, no, vcmphiq_n_u32(x, limit));
@@ -358,8 +358,8 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_chosen(emitc_naturals x, uint3
 }
 
 /* x + more where a > b. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_more_where(emitc_naturals x, uint32_t more, emitc_naturals a,
-    emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_more_where(emitc_uint32x4 x, uint32_t more, emitc_uint32x4 a,
+    emitc_uint32x4 b)
 {
 #if EMITC_MVE
     return vaddq_m_u32(x, x, vdupq_n_u32(more), vcmphiq_u32(a, b));
@@ -372,7 +372,7 @@ EMITC_ALWAYS_INLINE emitc_naturals emitc_naturals_more_where(emitc_naturals x, u
 }
 
 /* sum + a product of four numbers with four of 16 bits. */
-EMITC_ALWAYS_INLINE uint64_t emitc_naturals_dot(uint64_t sum, emitc_naturals x, const uint16_t *weights)
+EMITC_ALWAYS_INLINE uint64_t emitc_uint32x4_dot(uint64_t sum, emitc_uint32x4 x, const uint16_t *weights)
 {
 #if EMITC_MVE
     return vmlaldavaq_u32(sum, x, vldrhq_u32(weights));
@@ -384,34 +384,34 @@ EMITC_ALWAYS_INLINE uint64_t emitc_naturals_dot(uint64_t sum, emitc_naturals x, 
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_longs emitc_longs_product(emitc_naturals a, emitc_naturals b)
+EMITC_ALWAYS_INLINE emitc_uint64x4 emitc_uint64x4_product(emitc_uint32x4 a, emitc_uint32x4 b)
 {
-    emitc_longs r;
-    r.low = emitc_naturals_product(a, b);
-    r.high = emitc_naturals_high(a, b);
+    emitc_uint64x4 r;
+    r.low = emitc_uint32x4_product(a, b);
+    r.high = emitc_uint32x4_high(a, b);
     return r;
 }
 
-EMITC_ALWAYS_INLINE emitc_longs emitc_longs_sum(emitc_longs a, emitc_longs b)
+EMITC_ALWAYS_INLINE emitc_uint64x4 emitc_uint64x4_sum(emitc_uint64x4 a, emitc_uint64x4 b)
 {
-    emitc_longs r;
-    r.low = emitc_naturals_sum(a.low, b.low);
-    r.high = emitc_naturals_more_where(emitc_naturals_sum(a.high, b.high), 1, a.low, r.low);
+    emitc_uint64x4 r;
+    r.low = emitc_uint32x4_sum(a.low, b.low);
+    r.high = emitc_uint32x4_more_where(emitc_uint32x4_sum(a.high, b.high), 1, a.low, r.low);
     return r;
 }
 
-EMITC_ALWAYS_INLINE emitc_longs emitc_longs_difference(emitc_longs a, emitc_longs b)
+EMITC_ALWAYS_INLINE emitc_uint64x4 emitc_uint64x4_difference(emitc_uint64x4 a, emitc_uint64x4 b)
 {
-    emitc_longs r;
-    r.low = emitc_naturals_difference(a.low, b.low);
-    r.high = emitc_naturals_more_where(emitc_naturals_difference(a.high, b.high), UINT32_MAX, b.low, a.low);
+    emitc_uint64x4 r;
+    r.low = emitc_uint32x4_difference(a.low, b.low);
+    r.high = emitc_uint32x4_more_where(emitc_uint32x4_difference(a.high, b.high), UINT32_MAX, b.low, a.low);
     return r;
 }
 
 /* The lower 32 bits of x / 2^places; places in 0..63. */
-EMITC_ALWAYS_INLINE emitc_naturals emitc_longs_down(emitc_longs x, int32_t places)
+EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint64x4_down(emitc_uint64x4 x, int32_t places)
 {
-    return emitc_naturals_sum(emitc_naturals_moved_alike(x.low, -places), emitc_naturals_moved_alike(x.high, 32
+    return emitc_uint32x4_sum(emitc_uint32x4_shifted_all(x.low, -places), emitc_uint32x4_shifted_all(x.high, 32
         - places));
 }
 

@@ -48,6 +48,8 @@ _PATTERNS = (
     ),
     (re.compile(r"\d+x\d+x\d+"), "pixels at a time, values of a window's row, values from one pixel to the next"),
     (re.compile(r"\d+x\d+"), "the window"),
+    (re.compile(r"\d+px"), "pixels at a time"),
+    (re.compile(r"step\d+"), "columns of the input from one pixel's window to the next"),
     (re.compile(r"\d+"), "channels at a time"),
 )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT_BY_SHIFT = re.compile(
-    r">> (p->)?(\w+_)?shift\b|emitc_(output_s16|output_s16_wide|shorts_outputs)\([^;]*\bshift\b(?! \}\})"
+    r">> (p->)?(\w+_)?shift\b|emitc_(output_s16|output_s16_wide|int16_outputs)\([^;]*\bshift\b(?! \}\})"
 )
 LEFT_BY_RIGHT = re.compile(r"<< (p->)?(\w+_)?right\b")
 

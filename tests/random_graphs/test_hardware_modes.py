@@ -28,7 +28,7 @@ vela = pytest.mark.skipif(importlib.util.find_spec("ethosu") is None, reason="th
 def convolution() -> Case:
     """One CONV_2D of int8."""
     d = GraphBuilder(np.random.default_rng(3), "int8")
-    x = d.given("int8", (1, 8, 8, 4))
+    x = d.model_input("int8", (1, 8, 8, 4))
     (y,) = OFFERS["CONV_2D"].make(d, x)
     return rebuilt("tflite", 0, 0, d.description([y.name]))
 

@@ -160,7 +160,7 @@ def drawn() -> Mapping[str, list[Description]]:
         for dtype in offer.dtypes:
             for number in range(TRIES):
                 d = GraphBuilder(np.random.default_rng([number, len(op)]), dtype, engine=("tflm", "litert")[number % 2])
-                x = d.given(dtype, d.draw_shape(d.pick((1, 2, 3, 4, 4)), 200))
+                x = d.model_input(dtype, d.draw_shape(d.pick((1, 2, 3, 4, 4)), 200))
                 try:
                     offer.make(d, x)
                 except Unfit:

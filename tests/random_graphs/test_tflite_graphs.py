@@ -28,7 +28,7 @@ def made(op: str, dtype: str) -> Iterator[Description]:
     for number in range(TRIES):
         rng = np.random.default_rng([number, len(op)])
         d = GraphBuilder(rng, dtype, engine=("tflm", "litert")[number % 2])
-        x = d.given(dtype, d.draw_shape(d.pick((1, 2, 3, 4, 4)), 200))
+        x = d.model_input(dtype, d.draw_shape(d.pick((1, 2, 3, 4, 4)), 200))
         try:
             OFFERS[op].make(d, x)
         except Unfit:

@@ -92,7 +92,7 @@ def real(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     short = variant == "fpu" and limits == DType.INT16.range
     spec = layer.spec.extended("_full", rounding="s16") if short else layer.spec
     operator, name = REALS[layer.kernel_name]
-    c = f"emitc_reals_{name}(real_a, real_b)" if variant == "mve" else f"real_a {operator} real_b"
+    c = f"emitc_float32x4_{name}(real_a, real_b)" if variant == "mve" else f"real_a {operator} real_b"
     formula = Formula(f"{layer.kernel_name}_{variant}", c, "")
     template = f"elementwise/real_binary_{variant}"
     return replace(layer, template=template, formula=formula, params=params, headers=headers, spec=spec)

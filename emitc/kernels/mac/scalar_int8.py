@@ -166,7 +166,7 @@ def depthwise_rows(problem: MacProblem) -> Layer | str:
     if isinstance(folded, str):
         return folded
     shape = f"{pixels}x{window.stride_w}"
-    folded = replace(folded, spec=folded.spec.extended(f"_{shape}", window=shape))
+    folded = replace(folded, spec=folded.spec.extended(f"_{pixels}px_step{window.stride_w}", window=shape))
     what = f"{shape_text(problem.filters.shape)}, channel by channel"
     return folded.layer(
         "convolution/depthwise_3x3_gpr31",

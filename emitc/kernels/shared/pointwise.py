@@ -184,11 +184,11 @@ def real_layer(bound: BoundNode, function: RealFunction, parameters: tuple[float
 _REALS = ("emitc_mve.h", "emitc_mve_float32.h")
 _RATIONAL = (*_REALS, *tanh_logistic.HEADERS, "emitc_mve_tanh.h")
 _BY_FOURS = {
-    "relu": ("emitc_reals_positive(v)", _REALS),
-    "leaky_relu": ("emitc_reals_sloped(v, emitc_reals_all(p->alpha))", _REALS),
-    "tanh_rational": ("emitc_reals_tanh(v)", _RATIONAL),
-    "logistic_rational": ("emitc_reals_logistic(v)", _RATIONAL),
-    "erf": ("emitc_reals_erf(v)", (*_RATIONAL, "emitc_erf.h", "emitc_mve_erf.h")),
+    "relu": ("emitc_float32x4_positive(v)", _REALS),
+    "leaky_relu": ("emitc_float32x4_sloped(v, emitc_float32x4_all(p->alpha))", _REALS),
+    "tanh_rational": ("emitc_float32x4_tanh(v)", _RATIONAL),
+    "logistic_rational": ("emitc_float32x4_logistic(v)", _RATIONAL),
+    "erf": ("emitc_float32x4_erf(v)", (*_RATIONAL, "emitc_erf.h", "emitc_mve_erf.h")),
 }
 """Formulas of float32 that have a twin for vectors, by name: its C, and the headers which that needs."""
 

@@ -50,7 +50,7 @@ class Model(Compiled):
         """The outputs that the generated C computes on this machine: one array, or a tuple for several outputs.
 
         inputs: an array for each input, in order or by name. Each has the input's own shape, or samples of that shape along
-        a further first dimension, or in the place of a first dimension of 1; there are as many outputs then. quantize:
+        a further first dimension, or instead of a first dimension of 1; there are as many outputs then. quantize:
         inputs and outputs are real numbers. The state of a model lasts from run to run, until `reset`. The first run
         compiles the C. Raises EmitcError for arrays that do not fit, CannotCompile without a compiler.
         """

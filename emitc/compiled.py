@@ -58,7 +58,7 @@ class Compiled:
         return tuple(self.partition.backends[name] for name, _, _ in self.program.backends)
 
     def support(self, target: str) -> BuildSupport:
-        """What a build for a target on this machine needs besides the package, of all backends in use."""
+        """What a build for a target on this machine needs in addition to the package, of all backends in use."""
         parts = [backend.support(self.program, load_target(target)) for backend in self.used_backends()]
         names = [field.name for field in fields(BuildSupport)]
         return BuildSupport(*(tuple(dict.fromkeys(v for part in parts for v in getattr(part, n))) for n in names))

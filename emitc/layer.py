@@ -4,7 +4,7 @@ The values are frozen and know no operator. The planner sees bytes and overlaps 
 
 Overlap: the order in which a kernel reads an input and stores its output says how close the two may lie.
 
-A kernel walks forward: what it stores only grows, and so, but for what a window reads again, does what it reads. Where the
+A kernel walks forward: what it stores only grows, and so, except for what a window reads again, does what it reads. Where the
 input starts `distance_bytes` above the output, every byte is read for the last time before a store reaches it:
 
     distance = max over all readings of (end of what is stored before it - first byte that it or a later one reads)
@@ -314,7 +314,7 @@ class KernelSpec:
     off by the sum of the inputs. int4_weights: a byte holds two of them. acc: C type of sums and biases. reduced: the multiplier
     has 16 bits, and the one rounding is half up. unsigned: the model has the values as uint8, 128 higher, and rounds there.
     rounding: which of the runtime's short requantizations for one instruction set is enough: `up`, `away` from zero, or `any`; of
-    a float sum, the type to which it saturates. clamped: outputs have limits besides those of their type.
+    a float sum, the type to which it saturates. clamped: outputs have limits in addition to those of their type.
     per_tensor: one multiplier for all channels, where the template does not take that as a number. small_sums: three products
     of 32 bits requantize the sums. window: what is fixed of the window, by the template's own names. has_tail: channels are left
     over from the kernel's groups. exact_rounding: float32 factors as mantissas and left shifts, for cores without floats;
@@ -457,7 +457,7 @@ class Layer:
     template's kernel is printed for. fallible: the layer function returns a status. call: of a library, where the template
     prints one. pins: operands and outputs inside the scratch. places: tensors inside of others. memory: an output that is a
     memory which several layers share. by_rows: how it makes a single row, where it can. inside: where memory can be laid out so
-    that it vanishes. headers: of the runtime, that its kernel needs besides the common one. larger: its code is larger than the
+    that it vanishes. headers: of the runtime, beyond the common one. larger: its code is larger than the
     portable kernel's. reads_rows: the application gives it rows. flash_bytes: of its constants beyond the model's.
     """
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc runtime: status codes, version handshake, fixed-point helpers and the layer hook.
- * Everything that generated code needs besides <stdint.h>, <stddef.h> and <string.h>. No heap, no globals, no I/O.
+ * Generated code needs this file, <stdint.h>, <stddef.h> and <string.h>. No heap, no globals, no I/O.
  *
  * Options, all off by default; give every file the same:
  *   EMITC_NO_ASM             Plain C only, without assembly and vector intrinsics: for certification, or for another

@@ -367,7 +367,7 @@ EMITC_NOINLINE uint32_t *emitc_widened_window(
     return to;
 }
 
-/* Behind a pixel's values, in every fourth word from `first` up to `to`: minus their sum, in `words` words. The kernel
+/* After a pixel's values, in every fourth word from `first` up to `to`: minus their sum, in `words` words. The kernel
  * multiplies it by the zero point of all weights. */
 EMITC_ALWAYS_INLINE void emitc_negative_sum(const uint32_t *first, uint32_t *to, int32_t words)
 {

@@ -71,7 +71,7 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
     "vcvtr.s32.f32 s0, s0\n\tvcvtr.s32.f32 s1, s1\n\tvcvtr.s32.f32 s2, s2\n\tvcvtr.s32.f32 s3, s3\n\t" \
     "vmov %[" #c "0], %[" #c "1], s0, s1\n\tvmov %[" #c "2], %[" #c "3], s2, s3\n\t" \
     EMITC_PIXELS_EACH_##n(EMITC_PIXELS_PLACE, c, of)
-/* What joined weights (1) need besides: both sums' start, and the second sums after them. */
+/* What joined weights (1) need in addition: both sums' start, and the second sums after them. */
 #define EMITC_PIXELS_JOIN_0
 #define EMITC_PIXELS_JOIN_1 "add %[b0], %[a0], %[b0], lsl #8\n\t"
 #define EMITC_PIXELS_PART(sum, from) "sub %[b" #sum "], %[b" #sum "], %[a" #sum "]\n\t"

@@ -20,7 +20,7 @@
 #define EMITC_ADD_HIGH(sum, from) "vqdmlah.s32 " sum ", " from ", %[half]\n\t"
 #define EMITC_WIDEN(q) "vmovlb.s16 " q ", " q "\n\t"
 #define EMITC_ADD(sum, from) "vadd.i32 " sum ", " sum ", " from "\n\t"
-/* Those of a second tap are added to q2 and q3, and both to the sums, but for the last addition: to q5 of q3. The
+/* Those of a second tap are added to q2 and q3, and both to the sums, except for the last addition: to q5 of q3. The
  * weights are loaded twice, for want of a register. `at`: of the tap after this. */
 #define EMITC_PAIR(second, at) \
     EMITC_X(second) \

@@ -135,7 +135,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """The graph with regions in the place of the nodes that an accelerator takes, and why it does not take the others."""
+    """The graph with regions instead of the nodes that an accelerator takes, and why it does not take the others."""
 
     graph: Graph
     regions: tuple[Region, ...] = ()
@@ -177,7 +177,7 @@ class Backend(ABC):
         return Offload(graph)
 
     def requirement(self, program: Program) -> Requirement | None:
-        """What a build of the program needs besides its own files; None for nothing."""
+        """What a build of the program needs in addition to its own files; None for nothing."""
         return None
 
     def files(self, program: Program) -> Mapping[str, str]:

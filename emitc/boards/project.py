@@ -108,7 +108,7 @@ def _support_flags(support: BuildSupport | None) -> list[str]:
 
 
 def _write_support(support: BuildSupport | None, out: Path) -> None:
-    """The backends' sources as the library `support`, in the place of what the package would look for in a project."""
+    """The backends' sources as the library `support`, instead of what the package would look for in a project."""
     if support is None:
         return
     described = out / "lib" / "model" / "library.json"

@@ -148,7 +148,7 @@ class SimulatedCost:
 class RunResult(Verdict):
     """A proof on a board and its numbers.
 
-    match: no element of the outputs breaks its rule: exact, but for what operators on floats compute.
+    match: no element of the outputs breaks its rule: exact, except for what operators on floats compute.
     unit: "instructions" (emulated), "cycles" or "microseconds" (silicon) of `count`, the largest of the cases, from the first
     instruction of <model>_run to its return. counter: "plugin" (exact) or "timer". stack_bytes: the deepest of the cases, below
     <model>_run's caller, None where it is not measured. flash_bytes: the whole image, of which cases_bytes are test cases;
@@ -156,7 +156,7 @@ class RunResult(Verdict):
     where the image does not tell. ram_bytes: static data, arena and state included, without stack; where a timer counts, every
     case runs twice, and a second copy of the state is part of it. layers: of the case with the largest count; the few
     instructions that pass the hook its arguments are part of each. reference: the engine that the expected outputs are from.
-    simulation: what a core's RTL says besides its cycles. estimate: cycles by the model of an emulated core.
+    simulation: what a core's RTL says in addition to its cycles. estimate: cycles by the model of an emulated core.
     estimate_for: those of a real board with that core.
     """
 

@@ -85,7 +85,7 @@ def number(value: float, c_type: str) -> str:
 def elements(values: Sequence[float], c_type: str) -> str:
     """The initialiser's lines of an array, indented, each ending with a comma.
 
-    Line by line: the text of one element at a time is all that is kept besides the lines.
+    Line by line: the text of one element at a time is all that is kept in addition to the lines.
     """
     text, step = _TEXT.get(c_type), _PER_LINE[c_type]
 

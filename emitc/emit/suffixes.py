@@ -15,7 +15,7 @@ _WORDS = MappingProxyType({
     "exact": "the factors' quotients are exact",
     "small": "sums have at most 20 bits",
     "shared": "all channels have one factor",
-    "clamped": "outputs have limits besides those of their type",
+    "clamped": "outputs have limits in addition to those of their type",
     "bounded": "outputs have limits",
     "rectified": "outputs are 0 or more",
     "full": "outputs have the limits of their type alone",

@@ -26,7 +26,7 @@ def classes_of(outputs: Array) -> Array:
 
 
 def classes_of_labels(labels: Array) -> Array:
-    """Numbers of classes, also of labels that have a 1 in the place of the class."""
+    """Numbers of classes, also of labels that have a 1 instead of the class."""
     rows = labels.reshape(len(labels), -1)
     return rows.argmax(axis=1) if rows.shape[1] > 1 else rows[:, 0].astype(np.int64)
 

@@ -16,12 +16,12 @@ Evaluate = Callable[[SourceNode], tuple[bytes, ...] | None]
 
 
 def with_constants(model: SourceModel, evaluate: Evaluate) -> SourceModel:
-    """The model with constants in the place of what `evaluate` gives for its nodes, in all subgraphs."""
+    """The model with constants instead of what `evaluate` gives for its nodes, in all subgraphs."""
     return rewritten(model, lambda graph: _folded(graph, evaluate))
 
 
 def _folded(model: SourceModel, evaluate: Evaluate) -> SourceModel:
-    """A graph with constants in the place of what is computed. `folded` gets the operators that it no longer has."""
+    """A graph with constants instead of what is computed. `folded` gets the operators that it no longer has."""
     made: dict[int, SourceTensor] = {}
     nodes: list[SourceNode] = []
     done: list[SourceNode] = []
@@ -52,7 +52,7 @@ def _widened(node: SourceNode) -> tuple[bytes, ...] | None:
 
 
 def with_widened_constants(model: SourceModel) -> SourceModel:
-    """The model with float32 constants in the place of float16 ones that a DEQUANTIZE widens, which is exact."""
+    """The model with float32 constants instead of float16 ones that a DEQUANTIZE widens, which is exact."""
     return with_constants(model, _widened)
 
 

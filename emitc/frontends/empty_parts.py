@@ -24,7 +24,7 @@ def _sizes(rewriter: SourceRewriter, node: RewriterNode) -> list[int]:
 
 
 def without_empty_parts(model: SourceModel) -> SourceModel:
-    """The model without the parts of size 0 that nothing but a Concat of others reads."""
+    """The model without the parts of size 0 that only a Concat of others reads."""
     rewriter = SourceRewriter(model)
     readers = rewriter.readers()
     for node in rewriter.nodes:

@@ -47,7 +47,7 @@ def recognised(data: bytes) -> tuple[str, str]:
         hint = _TORCH.replace("export the model", "export the model that it was made of")
         return "it is a program of ExecuTorch (.pte)", hint
     if data.startswith(b"version https://git-lfs"):
-        return "it is the pointer that Git LFS keeps in the place of a file", "fetch the file itself: git lfs pull"
+        return "it is the pointer that Git LFS keeps instead of a file", "fetch the file itself: git lfs pull"
     if data[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
         return "it is a web page", "download the file itself, not the page that shows it"
     if data.startswith(b"\x08\x01") and data[2:3] and data[2] in _ONNX_FIELDS:

@@ -41,6 +41,6 @@ def unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) -> 
     elif node.format == "onnx" and node.op_type in DEFINED:
         what += " here"
         why = "its definition by other operators depends on types that are not known inside of If, Loop and Scan, "
-        why += "nor behind operators of other domains"
+        why += "nor after operators of other domains"
         hint = "export the model with these other operators in its place"
     return node.unsupported(what, why, hint)

@@ -123,7 +123,7 @@ class SourceRewriter:
     def replace_each(
         self, replacement: Callable[[RewriterNode], Iterable[RewriterNode]], added: list[RewriterNode] | None = None
     ) -> None:
-        """Puts other nodes in the place of each one that is not blocked. An EmitcError blocks the node, which stays.
+        """Puts other nodes instead of each one that is not blocked. An EmitcError blocks the node, which stays.
 
         added: where the replacement puts nodes that come before those that it returns.
         """

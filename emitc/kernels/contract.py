@@ -68,7 +68,7 @@ class Variant:
     name: what users see and ask for; several rows may have one name, each for other nodes. feature: of a target. make: the
     node's layer, or a text that says why there is none. cost: its coefficients and their source. applies: what must hold of a
     node, in this order; the first that does not is why the node does not get it. template: the layer's, where it is not the
-    one that `make` gives; headers: of the runtime, besides those that `make` gives. dtypes: element types that it has code
+    one that `make` gives; headers: of the runtime, in addition to those that `make` gives. dtypes: element types that it has code
     for, for the operator table. fitted: its kernel is printed for one layer's numbers, so that layers of other numbers do
     not share it. yields_to: a variant that is faster where both are offered, whatever the costs say.
     spare: it takes more working memory than others, which must be free while the layer runs.
@@ -189,7 +189,7 @@ class KernelDef:
         return names.get(name) if isinstance(names, Mapping) else parser
 
     def parse(self, node: SourceNode) -> Parsed:
-        """The typed op of a node, by the parser of the node's name. Operators of ONNX obey ONNX Runtime's arithmetic, but for
+        """The typed op of a node, by the parser of the node's name. Operators of ONNX obey ONNX Runtime's arithmetic, except for
         those of plugins.
         """
         parser = self.parser(node.format, node.kind or node.op_type)

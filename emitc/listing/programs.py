@@ -73,7 +73,7 @@ def plan_json(program: Program) -> dict[str, Any]:
 
 
 def _port(port: Port) -> dict[str, Any]:
-    """The port's own values, with the C expression in the place of the address that it is made of."""
+    """The port's own values, with the C expression instead of the address that it is made of."""
     entry: dict[str, Any] = plain(port)
     del entry["const"]
     return {("pointer" if key == "address" else key): value for key, value in entry.items()} | {"pointer": port.pointer}

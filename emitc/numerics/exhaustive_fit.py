@@ -101,7 +101,7 @@ def rounded_even(values: Int64, right: int) -> Int64:
 
 
 def _even_factors(*factors: float) -> Iterator[tuple[int, ...]]:
-    """Bits to the right, and each factor as a multiple of 2**-right, where all are such multiples but for a float32 rounding."""
+    """Bits to the right, and each factor as a multiple of 2**-right, where all are such multiples up to a float32 rounding."""
     for right in range(1, _EVEN_BITS + 1):
         scaled = [factor * (1 << right) for factor in factors]
         if all(abs(s) < 1 << 16 and abs(s - round(s)) <= abs(s) * 2.0**-20 for s in scaled):

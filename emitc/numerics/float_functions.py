@@ -166,7 +166,7 @@ FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
     "Cube": RealFunction("cube", lambda x: x * x * x, "v * v * v", "x * x * x"),
     "SquareRoot": _of_math("square_root", _square_root,
         "v == -INFINITY ? INFINITY : sqrtf(v + 0.0f)",
-        "x to the power of 1/2, which is the root but for -0 and minus infinity"),
+        "x to the power of 1/2, which is the root except for -0 and minus infinity"),
     "Sqrt": _of_math("sqrt", np.sqrt, "sqrtf(v)", "the square root of x"),
     "Floor": _of_math("floor", np.floor, "floorf(v)", "the whole number at or under x"),
     "Ceil": _of_math("ceil", np.ceil, "ceilf(v)", "the whole number at or over x"),

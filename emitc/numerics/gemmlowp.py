@@ -1,6 +1,6 @@
 """exp and reciprocal in fixed point, bit for bit as gemmlowp defines them (the arithmetic of TFLite's softmax).
 
-Raw values are int64 arrays that hold int32 values; Qm.n means m integer and n fractional bits besides the sign.
+Raw values are int64 arrays that hold int32 values; Qm.n means m integer and n fractional bits in addition to the sign.
 """
 
 import numpy as np

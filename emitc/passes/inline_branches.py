@@ -32,7 +32,7 @@ def _taken(graph: Graph, node: Node, op: If) -> Graph:
 
 
 def _inlined(graph: Graph, node: Node) -> Graph:
-    """The graph with the branch's tensors and operators in the place of the node."""
+    """The graph with the branch's tensors and operators instead of the node."""
     assert isinstance(node.op, If)
     branch = _taken(graph, node, node.op)
     names = dict(zip(branch.inputs, node.inputs[1:], strict=True))

@@ -3,7 +3,7 @@
 One sweep from front to back. A DequantizeLinear is not emitted but remembered; operators that only move values move the
 quantized ones. A float operator all of whose computed operands are dequantized, and whose result is only quantized (after
 moves and a ReLU), becomes
-- a table of 256 bytes, where it and those after it compute one byte from one byte, but for a ReLU between equal scales;
+- a table of 256 bytes, where it and those after it compute one byte from one byte, except for a ReLU between equal scales;
 - the same operator with `numerics=QDQ` on the quantized tensors, where its own `check` accepts them.
 Anything else stays in float32 between a DequantizeLinear and a QuantizeLinear, which is what ONNX Runtime computes; it is
 named in the graph's notes with the reason.

@@ -11,7 +11,7 @@ or the rows with them,
 
     READ -> SLICE of the last ones -> CONCATENATION with new rows -> ASSIGN
 
-In both the joined rows become the state variable, and an Append moves it on by the new rows, in the place of CONCATENATION.
+In both the joined rows become the state variable, and an Append moves it on by the new rows, instead of CONCATENATION.
 Its readers follow the Append and see what they saw before; the other three operators vanish, with the arena's bytes for them.
 """
 

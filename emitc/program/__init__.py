@@ -365,7 +365,7 @@ class Program:
 
     @property
     def headers(self) -> tuple[str, ...]:
-        """Headers of the runtime that the kernels need besides the common one."""
+        """Headers of the runtime that the kernels need in addition to the common one."""
         own = {header for step in self.steps for header in step.headers}
         inner = {header for step in self.steps for part in step.parts for header in part.headers}
         return tuple(sorted(own | inner))

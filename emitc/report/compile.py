@@ -24,7 +24,7 @@ def _backend_lines(compiled: Compiled) -> list[str]:
 
 
 def schedule_lines(program: Program) -> list[str]:
-    """What makes the arena smaller besides planning: input rows, row streaming, staged weights, relocated tensors."""
+    """What makes the arena smaller in addition to planning: input rows, row streaming, staged weights, relocated tensors."""
     lines = []
     if (port := program.streamed_input) is not None:
         rows = f"{number(port.rows)} rows of {number(port.row_bytes)} bytes"

@@ -56,7 +56,7 @@ def run_text(compiled: Compiled, result: RunResult) -> str:
 
 
 def _simulation_rows(result: RunResult) -> list[tuple[str, object]]:
-    """What a core's RTL says besides its cycles."""
+    """What a core's RTL says in addition to its cycles."""
     simulation = result.simulation
     if simulation is None:
         return []

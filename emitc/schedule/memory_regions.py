@@ -34,7 +34,7 @@ from emitc.schedule.stages import (
 from emitc.schedule.weight_staging import ROLE, Candidate, candidates, loads_bytes, with_copies
 
 WEIGHTS = "weights"
-"""In the place of a tensor's name: all constants."""
+"""Instead of a tensor's name: all constants."""
 _TAKEN = ("weights", "align", "bytes")
 """Words that stand in the same places of macros and options."""
 _FILTERS_AT_ONCE = 4
@@ -273,14 +273,14 @@ def _with_copies(
 
     able = [c for c in candidates(best.schedule) if c.gain(home, region.cost) > 0 and c.size_bytes <= region.size_bytes]
     able.sort(key=lambda c: (-c.gain(home, region.cost) / c.size_bytes, c.position))
-    beside: list[Candidate] = []
+    fitting: list[Candidate] = []
     for c in able:
-        with_it = [c.size_bytes, *(other.size_bytes for other in beside if other.position == c.position)]
+        with_it = [c.size_bytes, *(other.size_bytes for other in fitting if other.position == c.position)]
         if sum(round_up(size, alignment) for size in with_it) <= left(c):
-            beside.append(c)
+            fitting.append(c)
     loads = sum(c.loads_bytes for c in able)
     cheapest, least = best, best.assignment.cost + home * loads
-    for chosen in (able, *(beside[: len(beside) >> n] for n in range(len(beside).bit_length()))):
+    for chosen in (able, *(fitting[: len(fitting) >> n] for n in range(len(fitting).bit_length()))):
         schedule = with_copies(best.schedule, chosen)
         traffic = traffic_of(graph, schedule)
         pins = _pins(graph, schedule, wanted) | {staged_name(c.node, ROLE): region.name for c in chosen}

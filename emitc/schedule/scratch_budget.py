@@ -3,7 +3,7 @@
 Kernels that need scratch are the fast ones. By default every layer gets the kernel of the fewest cycles. Where that makes the
 arena larger by more than a share, the layers at the peak get less scratch. With `--optimize size` the arena stays that of kernels
 without scratch. With `--ram-budget min` it does so too, unless that costs many cycles: then scratch may add a few per cent. A
-budget in bytes is met first, and what is left of it goes to faster kernels. Some kernels get nothing but what is left.
+budget in bytes is met first, and what is left of it goes to faster kernels. Some kernels get only what is left.
 """
 
 from __future__ import annotations

@@ -335,7 +335,7 @@ def best_schedule(
 ) -> MemorySchedule:
     """The schedule of lowered nodes. budget: bytes of arena that row streaming is to meet, SMALLEST for as few as possible,
     None where it is to be nearly free. The result may miss the budget: then it is the smallest found. without: of TECHNIQUES.
-    costs: cycles of the nodes run whole, by index; without them there is no streaming but for a budget. accept_first_fit: an
+    costs: cycles of the nodes run whole, by index; without them there is no streaming except for a budget. accept_first_fit: an
     arena that meets the budget is not searched for a smaller one.
     """
     target_bytes = budget if accept_first_fit and budget else 0

@@ -36,7 +36,7 @@ TECHNIQUES = (ORDER, VIEWS, OVERLAP, MOVES, STREAMING, PLAN, REGIONS)
 class ProgramRun:
     """One run of a program. executed: the values of its graph; disabled: what `--without` has switched off.
 
-    What lies in memory are random bytes in the place of most values: of true ones many are alike, and a byte of the wrong tensor
+    What lies in memory are random bytes instead of most values: of true ones many are alike, and a byte of the wrong tensor
     would go unnoticed.
     """
 
@@ -278,7 +278,7 @@ def _execute_parts(program: Program, executed: Executed, lower: Callable[[BoundN
 
 
 def _scrambled(executed: Executed, ran: set[int]) -> Executed:
-    """A run of the graph whose layers give random bytes, but for those that touch state and those that vanish in memory.
+    """A run of the graph whose layers give random bytes, except for those that touch state and those that vanish in memory.
 
     ran: indices of the layers that do not vanish. A graph stays as it is where an operator with graphs inside touches state.
     """

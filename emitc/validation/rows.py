@@ -162,7 +162,7 @@ class Rows:
             self.fault(call.step.index, place, -1, f"its {place.capacity} rows are all still needed")
 
     def independent(self, call: RowCall) -> None:
-        """That a layer's rows depend on nothing but the rows that it is to read: others are replaced."""
+        """That a layer's rows depend only on the rows that it is to read: others are replaced."""
         bound = self.run.nodes[call.step.index]
         uses = {id(o): use for o, use in zip(call.step.inputs, call.uses, strict=False)}
         if not uses:

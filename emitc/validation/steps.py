@@ -46,7 +46,7 @@ class Chain:
 
 
 class _Interface(Comparison):
-    """`--io`: an input or output may be the quantized tensor in the place of the float one, if it has the same real values."""
+    """`--io`: an input or output may be the quantized tensor instead of the float one, if it has the same real values."""
 
     def ends(self) -> None:
         """Compares real values where the interface has another tensor than before."""
@@ -57,7 +57,7 @@ class _Interface(Comparison):
             if name == old:
                 continue
             if before.dtype is not DType.FLOAT32 or tensor.quantization is None or name not in self.known:
-                self.fault(self._behind(name), tensor, -1, f"it is in the place of {before.describe()}")
+                self.fault(self._behind(name), tensor, -1, f"it is instead of {before.describe()}")
             count = tensor.elements - int(_stands_for(tensor, self.known[name], self.old.values[old]).sum())
             if count:
                 self.fault(self._behind(name), tensor, count, f"it has other values than {before.describe()}")

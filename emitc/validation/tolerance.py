@@ -1,6 +1,6 @@
-"""How close the values after a step have to be to those before it: every bit, but for what this module lists.
+"""How close the values after a step have to be to those before it: every bit, except for what this module lists.
 
-- `recognise-qdq` puts integer arithmetic in the place of float arithmetic. An element may then be off by one step, but only
+- `recognise-qdq` puts integer arithmetic instead of float arithmetic. An element may then be off by one step, but only
   where the float in front of the QuantizeLinear is within the float tolerance of `tolerances` of the middle between two steps.
   What operators compute that `operator_checks` judges bit for bit has no such leave.
 - `REORDERING` passes may change in which order floats are summed, or whether the sum is rounded before its bias is added. The

@@ -164,7 +164,7 @@ class Comparison:
         for now, before in ((self.graph.inputs, self.old.graph.inputs), (self.graph.outputs, self.old.graph.outputs)):
             if len(now) != len(before):
                 tensor = self.graph.tensor((*now, *self.graph.outputs, self.graph.tensors[0].name)[0])
-                self.fault((), tensor, -1, f"the interface has {len(now)} tensors in the place of {len(before)}")
+                self.fault((), tensor, -1, f"the interface has {len(now)} tensors instead of {len(before)}")
         self.constants()
         own = {bound.node.index: bound for bound in self.old.graph.bound()}
         for tensor in self.graph.tensors:

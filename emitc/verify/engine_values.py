@@ -49,7 +49,7 @@ def completed(graph: Graph, values: Mapping[str, Array]) -> dict[str, Array]:
             complete.setdefault(bound.input(0).name, np.ascontiguousarray(complete[bound.output.name].transpose(back)))
     for bound in graph.bound():
         constant = None
-        # What codes stand for follows from them in every bit, also where they have been moved in the place of the reals.
+        # What codes stand for follows from them in every bit, also where they have been moved instead of the reals.
         follows = _moves(bound) or isinstance(bound.node.op, Dequantize)
         if any(t.name not in complete for t in bound.outputs) and follows:
             constant = known_value(graph, complete, bound.input(0).name)

@@ -1,4 +1,4 @@
-"""The model's outputs by its golden engine, by the numpy references in the place of one, and by the C on this machine."""
+"""The model's outputs by its golden engine, by the numpy references instead of one, and by the C on this machine."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ class GoldenRun:
 def _numpy_run(
     compiled: Compiled, cases: Sequence[Sample], resets: Sequence[int], refused: tuple[str, ...] = ()
 ) -> GoldenRun:
-    """The numpy reference in the place of an engine. refused: as GoldenRun has it."""
+    """The numpy reference instead of an engine. refused: as GoldenRun has it."""
     graph = compiled.partition.graph
     outputs, tensors = [], []
     state: dict[str, Array] = {}

@@ -95,7 +95,7 @@ class Group:
     """All operators of one type, and how their outputs compare. largest: in steps, or real for float32.
 
     kind: sum, scatter (ConvTranspose), average, word (at most one step), exact or float, as in the module's docstring.
-    broken: elements that break a rule of their own. ties: differing ones whose exact value is the middle of two steps, but for
+    broken: elements that break a rule of their own. ties: differing ones whose exact value is the middle of two steps, except for
     the last roundings of float32.
     """
 

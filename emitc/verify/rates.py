@@ -1,4 +1,4 @@
-"""How sure a counted rate is: exact binomial tails, with nothing but the standard library."""
+"""How sure a counted rate is: exact binomial tails, with the standard library alone."""
 
 import math
 

@@ -69,7 +69,7 @@ def build_driver(
     support: BuildSupport | None = None,
     resets: Sequence[int] = (),
 ) -> Path:
-    """The driver and the package as a program in `workdir`, compiled with `flags` besides its own."""
+    """The driver and the package as a program in `workdir`, compiled with `flags` in addition to its own."""
     main = workdir / "sanitize_main.c"
     main.write_text(driver(package, interface, resets), encoding="ascii")
     files, includes = sources(package)

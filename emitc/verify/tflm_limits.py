@@ -33,7 +33,7 @@ def stale_shape(compiled: Compiled) -> EngineRefused | None:
         stated = written.get(tensor.source, tensor.elements)
         if stated != tensor.elements and tensor.name not in own and not tensor.channels:
             where = Where(option="--reference tflm", tensor=f'tensor {tensor.source} "{tensor.label or tensor.name}"')
-            why = f"it takes shapes from the file, which states {stated} elements in the place of {tensor.elements}"
+            why = f"it takes shapes from the file, which states {stated} elements instead of {tensor.elements}"
             return EngineRefused(_NOT_TFLM, where, why, f"{_OTHERS}, or export the model with a fixed batch")
     return None
 
@@ -49,7 +49,7 @@ def _unset_padding(compiled: Compiled) -> EngineRefused | None:
     for bound in built.bound():
         if compiled.source.format == "tflite" and pads_with(bound):
             where = Where(option="--reference tflm", op=bound.node.describe())
-            why = f"it pads with whatever lies in its memory, in the place of the zero point {pads_with(bound)}"
+            why = f"it pads with whatever lies in its memory, instead of the zero point {pads_with(bound)}"
             return EngineRefused(_NOT_TFLM, where, why, _OTHERS)
     return None
 

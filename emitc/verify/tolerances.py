@@ -77,7 +77,7 @@ class Tolerance:
 
     @property
     def exact(self) -> bool:
-        """Whether every bit counts, but for the sign of a zero where `zeros` says so."""
+        """Whether every bit counts, except for the sign of a zero where `zeros` says so."""
         return self.absolute == 0 and self.relative == 0
 
     def __str__(self) -> str:

@@ -6,7 +6,7 @@ rule that decided. The arena is filled with two complementary patterns. Every by
 the bytes that are planned can be compared with those that are used.
 
 A model with state runs the samples as a sequence, in the engine and in the C; given vectors and random inputs are a sequence
-each. Nothing but the state block may last from one run to the next, so the arena is overwritten in between; and after a reset
+each. Only the state block may last from one run to the next, so the arena is overwritten in between; and after a reset
 the model must give its first answer again.
 """
 

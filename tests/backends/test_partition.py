@@ -70,7 +70,7 @@ class Accelerator(Backend):
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel library besides the portable kernels in the registry."""
+    """A kernel library in addition to the portable kernels in the registry."""
     known = {**registry(), "library": BackendDef("library", "for tests", lambda settings: None, kernels=True)}
     monkeypatch.setattr("emitc.backends.partition.registry", lambda: known)
 

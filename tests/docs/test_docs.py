@@ -184,7 +184,7 @@ def printed(session: Session, folder: Path) -> list[str]:
 
 
 def rewrite(session: Session, lines: list[str]) -> None:
-    """Puts `lines` in the place of the shown output; numbers of lines above it do not move while one page is rewritten."""
+    """Puts `lines` instead of the shown output; numbers of lines above it do not move while one page is rewritten."""
     text = session.block.page.read_text(encoding="utf-8")
     old = "\n".join(("$ " + session.command, *session.output)) + "\n"
     assert text.count(old) == 1, f"{session.command} stands twice with the same output"

@@ -17,6 +17,10 @@ DOCUMENTS = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs"
 MOST_WORDS = 25
 UNCLEAR = re.compile(r"\b(behind|besides?|apart|in the place of|nothing but|but for)\b", re.IGNORECASE)
 """Words of place that stand for order, addition or exclusion."""
+CODE_UNCLEAR = re.compile(r"\b(behind|besides?|in the place of|nothing but|but for)\b", re.IGNORECASE)
+"""The same in code, where `apart` is a distance."""
+CODE = (("emitc", ".py"), ("emitc/templates", ".j2"), ("c_runtime", ".h"))
+"""Folders, and the ends of the names of their files, which have comments, docstrings and messages."""
 _END = re.compile(r"(?:(?<=[.!?:;])|(?<=[.!?:;]\*\*))\s+")
 
 
@@ -66,3 +70,12 @@ def test_words_of_place_are_not_used_for_order(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     found = [each for each in sentences(text) if UNCLEAR.search(each)]
     assert found == []
+
+
+@pytest.mark.parametrize(("folder", "suffix"), CODE)
+def test_words_of_place_are_not_used_for_order_in_code(folder: str, suffix: str) -> None:
+    """Neither in docstrings, comments and messages nor in names."""
+    paths = sorted((ROOT / folder).rglob(f"*{suffix}"))
+    assert paths
+    lines = ((path, line) for path in paths for line in path.read_text(encoding="utf-8").splitlines())
+    assert [f"{path.name}: {line.strip()}" for path, line in lines if CODE_UNCLEAR.search(line)] == []

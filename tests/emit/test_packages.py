@@ -251,7 +251,7 @@ def test_library_json_is_valid(tiny: Path) -> None:
 
 
 def test_platformio_reads_the_library(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PlatformIO's own parser and schema, as `pio pkg publish` runs them, but for the list of licences, which it fetches."""
+    """PlatformIO's own parser and schema, as `pio pkg publish` runs them, except for the list of licences, which it fetches."""
     parser = pytest.importorskip("platformio.package.manifest.parser", reason="PlatformIO is not installed")
     schema = pytest.importorskip("platformio.package.manifest.schema")
     licences = {"licenses": [{"licenseId": "0BSD"}, {"licenseId": "Apache-2.0"}]}

@@ -170,7 +170,7 @@ SCALES = [
     *(2.0**k for k in range(-22, 4)),
     *(1 / d for d in (3, 5, 6, 7, 9, 10, 11, 13, 100, 127, 255, 257, 1000, 4095, 65535)),
     *(n / 3 * 2.0**-k for n in (1, 2, 4, 5) for k in (6, 9, 12, 15, 17)),
-    # Mantissas that end in many ones, or in zeros but for one.
+    # Mantissas that end in many ones, or in zeros except for one.
     *(float32((127 - k) << 23 | m) for k in (1, 5, 8, 11, 14, 16) for m in (0x7FFFFF, 0x3FFFFF, 0x000FFF, 1, 0x400001)),
     # x_scale * w_scale / y_scale of quantized image and audio models.
     0.003921568859368563 * 0.0078125 / 0.0235294122248888,

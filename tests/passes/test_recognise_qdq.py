@@ -82,7 +82,7 @@ def uint8(net: OnnxNet) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """left: classes of the operators that remain, but for the Quantize and Dequantize at the ends, Transpose and Reshape.
+    """left: classes of the operators that remain, except for the Quantize and Dequantize at the ends, Transpose and Reshape.
 
     integer: how many float operators the note counts. lsb: steps of the output that the numbers may differ by.
     """

@@ -234,7 +234,7 @@ def test_the_engine_says_why_it_runs_no_model_with_such_scales(tmp_path: Path) -
 
 
 def test_quantized_layers_inside_of_a_function_are_judged(tmp_path: Path) -> None:
-    """The engine shows the values of a function where its operators stand in the place of the call."""
+    """The engine shows the values of a function where its operators stand instead of the call."""
     pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")
     net = OnnxNet()
     net.output(net.qdq(net.conv(net.qdq(net.input((1, 3, 6, 6)), 0.05, 5), (4, 3, 3, 3)), 0.05, -4))

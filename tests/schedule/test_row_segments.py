@@ -70,7 +70,7 @@ def test_the_random_networks_have_segments(tmp_path: Path) -> None:
     assert len(segments) >= 20
     assert sum(call.step.op_type == "ADD" for s in segments for call in s.calls) >= 3
     assert sum(call.step.window for s in segments for call in s.calls) >= 20
-    assert sum(call.makes.capacity == 0 for s in segments for call in s.calls) >= 2  # made in the place of another row
+    assert sum(call.makes.capacity == 0 for s in segments for call in s.calls) >= 2  # made instead of another row
 
 
 def _shorter(segment: Segment) -> list[Segment]:

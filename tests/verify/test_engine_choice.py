@@ -49,7 +49,7 @@ def test_shapes_that_the_file_states_wrongly_are_not_for_tflite_micro(tmp_path: 
     assert proof.match and proof.reference == "litert" and proof.layers_checked
     with pytest.raises(EmitcError) as caught:
         verify(model, samples=1, reference="tflm")
-    assert caught.value.why == "it takes shapes from the file, which states 6 elements in the place of 12"
+    assert caught.value.why == "it takes shapes from the file, which states 6 elements instead of 12"
     assert "--reference tflm" in str(caught.value)
     right = replace(open_batch(), tensors=tuple(replace(t, shape_signature=None) for t in open_batch().tensors))
     halves = tuple(replace(t, shape=(2, 2, 3)) if t.name in "hr" else t for t in right.tensors)
@@ -70,7 +70,7 @@ def test_padding_that_tflite_micro_does_not_set_is_for_litert(tmp_path: Path) ->
     assert proof.match and proof.reference == "litert"
     with pytest.raises(EmitcError) as caught:
         verify(model, samples=1, reference="tflm")
-    assert caught.value.why == "it pads with whatever lies in its memory, in the place of the zero point 3"
+    assert caught.value.why == "it pads with whatever lies in its memory, instead of the zero point 3"
 
 
 def dense(*, only_litert: bool) -> ModelSpec:

@@ -34,7 +34,7 @@ class Remedy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A call with what faults depend on besides its geometry. bias: whether there is one."""
+    """A call with what faults depend on in addition to its geometry. bias: whether there is one."""
 
     function: str
     call: Call

@@ -126,8 +126,8 @@ def sources_of(
         if host:
             defines += _WITHOUT_CORE
         elif core is None:
-            what = f"CMSIS-NN {tree.version} needs CMSIS-Core, which does not lie beside it"
-            hint = "use CMSIS-NN 4.1.0 or later, or put CMSIS-Core beside it as Core/Include"
+            what = f"CMSIS-NN {tree.version} needs CMSIS-Core, which does not lie next to it"
+            hint = "use CMSIS-NN 4.1.0 or later, or put CMSIS-Core next to it as Core/Include"
             raise refused(what, tree.root, f"its headers include {_CORE_HEADER}", hint)
         else:
             includes.append(core)

@@ -1,7 +1,7 @@
 """Which CMSIS-NN lies at a path, and what its functions take: read from the tree, never assumed.
 
 Releases state no version in the sources that firmware projects carry, so the revisions of two headers identify them. In
-the library's history these change with every change of a buffer size, but for a few commits between releases, which are
+the library's history these change with every change of a buffer size, except for a few commits between releases, which are
 refused. Everything else about the interface is read from the prototypes.
 Source  the headers of the releases 4.0.0 to 7.0.0 and of the development up to July 2026.
 """

@@ -127,7 +127,7 @@ class EthosU(Driven):
         nodes = tuple(_rounded_as_tflite(node) for node in region.graph.nodes)
         region = replace(region, graph=replace(region.graph, nodes=nodes))
         exported = export(region.graph)
-        # A region that is the whole net needs no memory besides the scratch; others keep their edges where the planner wants.
+        # A region that is the whole net needs only its scratch; others keep their edges where the planner wants.
         # The NPU may write over what it has read: nothing else may want the inputs.
         outputs = {graph.root(name).name for name in graph.outputs}
         others = {graph.root(n).name for node in graph.nodes if node.index not in indices for n in node.inputs if n}

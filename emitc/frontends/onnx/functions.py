@@ -104,7 +104,7 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     functions = {(f.domain, f.name, f.overload): _calls(f.node) for f in model.functions}
     if functions:
         _require_an_end(model, functions)
-        with refused_as("a function of the model cannot be put in the place of its calls", Where()):
+        with refused_as("a function of the model cannot be put instead of its calls", Where()):
             model = onnx.inliner.inline_local_functions(model)
     called = {(domain, name) for domain, name, _ in _calls(model.graph.node)}
     defined = sorted((domain, name) for domain, name in called if domain in _STANDARD and name in DEFINED)

@@ -40,7 +40,7 @@ class _Layout:
     def __init__(self, rewriter: SourceRewriter) -> None:
         self.rewriter = rewriter
         self.producers = rewriter.producers()
-        self.nodes: list[RewriterNode] = []  # those in the place of the node that is being rewritten
+        self.nodes: list[RewriterNode] = []  # those instead of the node that is being rewritten
         self.rearranged: dict[tuple[int, Shape, tuple[int, ...]], int] = {}
 
     def move(self, index: int, name: str, shape: Shape, permutation: tuple[int, ...] | None = None) -> int:

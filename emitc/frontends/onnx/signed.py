@@ -29,7 +29,7 @@ class SignRewriter:
         self.rewriter.nodes = self.nodes
 
     def _raw(self, index: int, name: str = "", data: Array | None = None) -> int:
-        """A new uint8 tensor in the place of an int8 one. name: "" for the same."""
+        """A new uint8 tensor instead of an int8 one. name: "" for the same."""
         tensor = self.unsigned[index]
         return self.rewriter.tensor(name or tensor.name, "uint8", tensor.shape, tensor.quantization, data)
 

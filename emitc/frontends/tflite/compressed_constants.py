@@ -179,5 +179,5 @@ def _unpacked(node: SourceNode) -> tuple[bytes, ...] | None:
 
 
 def with_decoded_constants(model: SourceModel) -> SourceModel:
-    """The model with constants in the place of what TFLM_DECODE computes; one that cannot be unpacked carries its refusal."""
+    """The model with constants instead of what TFLM_DECODE computes; one that cannot be unpacked carries its refusal."""
     return with_constants(model, _unpacked)

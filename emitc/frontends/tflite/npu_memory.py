@@ -19,7 +19,7 @@ from emitc.source import SourceModel, SourceNode, SourceTensor
 
 _AGAIN = "compile the model again with vela"
 _NOBODY, _STREAM = 0, -1
-"""Owners of bytes besides tensors, which have their index plus one."""
+"""Owners of bytes other than tensors, which have their index plus one."""
 
 Mask = NDArray[np.bool_]
 Runs = tuple[int, ...]

@@ -114,7 +114,7 @@ class _Rewriting(Additions):
         )
 
     def noted(self, node: SourceNode, changed: bool) -> None:
-        """Says so where a scale is left behind, but for one that is almost the other."""
+        """Says so where a scale is left out, unless the two are almost equal."""
         if changed and node.op_type not in _POOLS:
             self.notes.append(f"{node.where().op}: the numbers stay under another scale, as in TFLite Micro")
 

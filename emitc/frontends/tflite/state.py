@@ -3,7 +3,7 @@
 A model with streaming state has VAR_HANDLE, which names a variable and gives a resource, READ_VARIABLE and ASSIGN_VARIABLE,
 which take it, and CALL_ONCE, which runs a further subgraph in the first run: it assigns constants to the variables, or what
 it computes of constants (first_values.py). Here handles and CALL_ONCE vanish; READ_VARIABLE and ASSIGN_VARIABLE get a variable
-tensor in the place of the resource.
+tensor instead of the resource.
 
 A variable is identified by container and name together. Its type and shape are those of what is assigned to it. Without an
 initial value it holds the zero point in types of one byte, zeros in others (measured in TFLite Micro).
@@ -195,7 +195,7 @@ class _Folding:
             self.fit(inner, variable, inner.input(1))
 
     def finished(self) -> SourceModel:
-        """The model with a tensor for each variable, in the place of the resources."""
+        """The model with a tensor for each variable, instead of the resources."""
         tensors = {variable.index: _tensor(variable) for variable in self.variables.values()}
         nodes = tuple(self.with_variables(node, tensors) for node in self.nodes)
         made = tuple(tensor for _, tensor in sorted(tensors.items()))
@@ -251,7 +251,7 @@ def _tensor(variable: _Variable) -> SourceTensor:
 
 
 def with_state(source: SourceModel, signatures: int = 0) -> SourceModel:
-    """The model with state variables in the place of resources; a node that cannot be folded carries its refusal.
+    """The model with state variables instead of resources; a node that cannot be folded carries its refusal.
 
     signatures: entry points that the file lists. What is left of the other subgraphs stands against compiling the model.
     """

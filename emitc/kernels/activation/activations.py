@@ -420,7 +420,7 @@ _VARIANTS: dict[type[Op], tuple[Variant, ...]] = {
     Relu: (Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.INT8, DType.FLOAT32)),),
     LeakyRelu: (_VECTORS,),
 }
-"""With the types that they have in both formats: but for Relu's, those of float32 are for ONNX models alone."""
+"""With the types that they have in both formats: except for Relu's, those of float32 are for ONNX models alone."""
 
 
 def _note(bound: BoundNode) -> str:

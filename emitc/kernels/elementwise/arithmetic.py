@@ -2,7 +2,7 @@
 
 Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
 Types   int8 and int16, each tensor with its own scale; DIV int8 alone (`quantized_quotient.py`). float32, int32 and int64,
-        where results are limited to the activation's bounds (`real_activation.py`), but for sums of int32, whose activation
+        where results are limited to the activation's bounds (`real_activation.py`), except for sums of int32, whose activation
         TFLite Micro leaves out. ONNX: numbers of any type, int8 and int16
         with scales (`onnx_arithmetic.py`).
 ADD, SUB  both inputs, shifted left by 20 bits (int16: 15), are requantized to twice the larger input scale; their sum

@@ -4,7 +4,7 @@ Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
 Types   a and y float32, int32 or int64; b float32 or any integer. TFLite: all float32, or all int32.
 float32     the power of the C library. One exponent for all of a that is 2, 3, 1/2 or -1 is a product, a root or a quotient.
             (ONNX Runtime, too, multiplies for 2 and 3.)
-integers    to an integer power: by multiplication, wrapping; a negative power is 0 but for 1 and -1. To a real power: in
+integers    to an integer power: by multiplication, wrapping; a negative power is 0 except for 1 and -1. To a real power: in
             float64, without the fraction, limited to what the type holds.
 """
 

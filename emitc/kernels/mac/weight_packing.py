@@ -160,7 +160,7 @@ def pack_dsp_blocks(filters: Array, *, joined: bool = False) -> NDArray[np.int8]
     """Filters [O, K] in blocks of four for kernels that widen the input's bytes as they read them.
 
     For four values of the input, a block has two words of SMLAD operands for its first two filters, then two for the others.
-    joined: as `joined_pairs`, but for the values that are left over.
+    joined: as `joined_pairs`, except for the values that are left over.
     """
     whole, depth = len(filters) // BLOCK * BLOCK, filters.shape[1]
     count, quads = whole // BLOCK, depth // 4

@@ -56,7 +56,7 @@ def layer(bound: BoundNode, clamp: Clamp, rows: int, *, folded: bool) -> Layer:
         Param("weight_offset", "int32_t", -w.zero_point, "minus the zero point"),
         Param("factor_high", "uint32_t", factor.high, "of 53 bits"),
         Param("factor_low", "uint32_t", factor.low),
-        Param("right", "int32_t", factor.right, "right shift of the product, besides 32 bits"),
+        Param("right", "int32_t", factor.right, "right shift of the product, in addition to 32 bits"),
         *output_limits(bound, clamp),
     )
     return Layer("matrix/fully_connected_once", "portable", (0,), tables, params, macs=rows * out * depth)

@@ -1,6 +1,6 @@
 """CONCATENATION, and ONNX's Concat and QLinearConcat: tensors one after the other along an axis.
 
-Shapes  x_i equal but for dimension `axis`, y with the sum of them there.   Types  any. TFLite demands of int8 that every
+Shapes  x_i equal except for dimension `axis`, y with the sum of them there.   Types  any. TFLite demands of int8 that every
 input has the scale and zero point of the output; ONNX's Concat moves integers whatever they stand for.
 QLinearConcat, and Concat of dequantized values: an input of another scale or zero point than the output's goes through the
 256 results of y_zero + rint(float32((x - x_zero) * x_scale) / y_scale), half to even, limited to int8.

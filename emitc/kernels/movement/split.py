@@ -1,8 +1,8 @@
 """SPLIT, SPLIT_V and ONNX's Split: a tensor cut along an axis into equal parts, or into parts of given sizes.
 
-Shapes  x [d0, ...]; y_i the same but for dimension `axis`.   Types  any; scale and zero point must not change.
+Shapes  x [d0, ...]; y_i the same except for dimension `axis`.   Types  any; scale and zero point must not change.
 The sizes of SPLIT_V may hold one -1, which stands for the rest. ONNX's sizes are an attribute up to version 12, an input in
-version 1 and from 13 on; without them the parts are equal, but for the last one, which is smaller where `num_outputs` (version
+version 1 and from 13 on; without them the parts are equal, except for the last one, which is smaller where `num_outputs` (version
 18) does not divide the dimension.
 Errors  parts that are left out among the outputs.
 """

@@ -241,7 +241,7 @@ def _output_params(bound: BoundNode, *factor: Param) -> tuple[Param, ...]:
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The kept dimensions, and 1 in the place of the others with keep_dims."""
+    """The kept dimensions, and 1 instead of the others with keep_dims."""
     op, shape = bound.op(Reduction), bound.input(0).shape
     if op.keep_dims:
         return (tuple(1 if axis in op.axes else size for axis, size in enumerate(shape)),)

@@ -2,7 +2,7 @@
 
 Shapes  x [N], weights and unweights [W], starts of frequencies, starts of weights and widths [C + 1], y [C].
 Types   x uint32, constants int16, y uint64. Sums are modulo 2**64.
-        y[c] = sum of x * weights over band c + 1, plus sum of x * unweights over band c; band 0 adds to nothing but channel 0.
+        y[c] = sum of x * weights over band c + 1, plus sum of x * unweights over band c; band 0 adds to channel 0 only.
 Errors  computed constants, bands that leave x or the weights.
 Source  TFLite Micro's signal library.
 """

@@ -181,7 +181,7 @@ _child: ContextVar[ChildProcess] = ContextVar("child", default=_started)
 
 @contextlib.contextmanager
 def engines_in(process: ChildProcess) -> Iterator[None]:
-    """Has `run_isolated` ask this process in the place of one that it starts, for as long as the context lasts."""
+    """Has `run_isolated` ask this process instead of one that it starts, for as long as the context lasts."""
     token = _child.set(process)
     try:
         yield

@@ -93,7 +93,7 @@ def test_the_oldest_version_needs_cmsis_core(tmp_path: Path) -> None:
     (root / "Source" / "arm_a.c").write_text("int arm_a(void) { return 0; }", encoding="utf-8")
     tree = read_tree(root)
     assert needs_core(tree) and core_include(tree) is None
-    with pytest.raises(EmitcError, match=r"CMSIS-NN 4\.0\.0 needs CMSIS-Core, which does not lie beside it"):
+    with pytest.raises(EmitcError, match=r"CMSIS-NN 4\.0\.0 needs CMSIS-Core, which does not lie next to it"):
         sources_of(tree, ["arm_a"], DSP)
     host = sources_of(tree, ["arm_a"], PORTABLE, host=True)
     assert "__GNUC_PYTHON__" in host.defines and host.headers == ("stdint.h",) and len(host.includes) == 1

@@ -66,7 +66,7 @@ def test_the_stored_files_are_right_in_every_memory_mode() -> None:
     assert all(row.right and row.streams >= 2 and row.core and row.elements and row.layers for row in STORED)
     assert {row.way for row in STORED} == {way.name for way in WAYS}
     assert {memory for npu in ACCELERATORS.values() for memory in npu.memories} == {w.memory for w in WAYS}
-    for row in STORED:  # the arena of the file, but for what kernels on the core need besides
+    for row in STORED:  # the arena of the file, except for what kernels on the core need too
         assert row.arena_planned <= -(-row.file_bytes // 32) * 32 + 64 * row.streams, row
     assert all(row.right for row in OWN) and len(OWN) >= 40
 

@@ -310,7 +310,7 @@ def cases_of(kind: str, npu: str, count: int) -> list[Case]:
 
 
 def agree(cases: list[Case], npu: str, allowed: Mapping[str, tuple[str, ...]]) -> None:
-    """Asserts that all bits are equal, and that every operator is on the NPU but for those with an allowed reason."""
+    """Asserts that all bits are equal, and that every operator is on the NPU except for those with an allowed reason."""
     proven = prove(cases, samples=3, sanitize=False, backends={"npu": npu, "npu-always": "yes"})
     failures = []
     for outcome in proven.outcomes.values():

@@ -25,7 +25,7 @@ NONE: dict[str, OptionValue] = {"fused_activation_function": "NONE"}
 
 
 class Net:
-    """A model under construction: images [1, 6, 6, C] of one scale, but for the results of TANH, which nothing concatenates."""
+    """A model under construction: images [1, 6, 6, C] of one scale. Nothing concatenates results of TANH."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng

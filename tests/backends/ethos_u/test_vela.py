@@ -22,7 +22,7 @@ def _fresh() -> None:
 
 
 def child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:
-    """Another program in the place of vela's child process."""
+    """Another program instead of vela's child process."""
     monkeypatch.setattr(vela, "version", lambda: "5.2.0")
     (tmp_path / "vela_child.py").write_text(text, encoding="utf-8")
     monkeypatch.setattr(vela, "__file__", str(tmp_path / "vela.py"))

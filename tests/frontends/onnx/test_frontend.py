@@ -403,7 +403,7 @@ def test_what_has_no_code_is_refused_by_name(net: Callable[[], OnnxNet], what: s
 
 
 def with_functions(*bodies: tuple[str, list[str]], first: str) -> onnx.ModelProto:
-    """The chain with a call in the place of its first operator. bodies: name and operators, or functions, of each in a row."""
+    """The chain with a call instead of its first operator. bodies: name and operators, or functions, of each in a row."""
     model = with_opset(chain(), "own")
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     names = {name for name, _ in bodies}

@@ -1,4 +1,4 @@
-"""ONNX's operators of several tensors, element by element: reference, onnxruntime and C agree on every bit but for powers."""
+"""ONNX's operators of several tensors, element by element: reference, onnxruntime and C agree on every bit except for powers."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def elem_type(dtype: Any) -> int:
 def proved(
     folder: Path, model: onnx.ModelProto, inputs: Sequence[Array], expected: Sequence[Array]
 ) -> tuple[Compiled, list[Array]]:
-    """Compares numpy reference and C, under sanitizers, with the expected codes, bit for bit but for NaNs of float32."""
+    """Compares numpy reference and C, under sanitizers, with the expected codes, bit for bit except for NaNs of float32."""
     path = folder / "codes.onnx"
     path.write_bytes(model.SerializeToString())
     compiled = compile_model(path, name="codes")

@@ -98,7 +98,10 @@ ROWS = {
     "three": (depthwise("three", (1, 8, 3, 7), 1, (3, 3), Slide(padding="SAME")), "_3px_step1"),
     "one_row": (depthwise("one_row", (1, 1, 12, 4), 1, (3, 3), Slide(padding="SAME")), "_4px_step1"),
     "every_second_of_ten": (depthwise("every_second_of_ten", (1, 8, 10, 4), 1, (3, 3), Slide((2, 2), "SAME")), "_5x2"),
-    "every_second_of_odd": (depthwise("every_second_of_odd", (1, 7, 23, 4), 1, (3, 3), Slide((2, 2), "SAME")), "_4px_step2"),
+    "every_second_of_odd": (
+        depthwise("every_second_of_odd", (1, 7, 23, 4), 1, (3, 3), Slide((2, 2), "SAME")),
+        "_4px_step2",
+    ),
     "every_second_inside": (depthwise("every_second_inside", (1, 9, 13, 4), 1, (3, 3), Slide((1, 2))), "_3px_step2"),
     "seven": (depthwise("seven", (1, 8, 7, 4), 1, (3, 3), Slide(padding="SAME")), ""),
     "every_third": (depthwise("every_third", (1, 12, 12, 4), 1, (3, 3), Slide((3, 3))), ""),

@@ -140,7 +140,7 @@ class Net:
         return self.tensor(replace(self.tensors[x], name="", data=None, **changes))  # type: ignore[arg-type]
 
     def unary(self, opcode: str, x: int, **changes: object) -> int:
-        """An operator on one tensor, with an output like its input but for the changes."""
+        """An operator on one tensor, with an output like its input except for the changes."""
         return self.op(opcode, (x,), self.like(x, **changes))
 
     def binary(self, opcode: str, a: int, b: int, activation: str = "NONE") -> int:

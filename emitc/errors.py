@@ -3,14 +3,14 @@
 Exit codes: 2 when the input or an option is refused (class `EmitcError`), 1 when both are valid but cannot be compiled
 or proven (class `CannotCompile`). Anything else that escapes is a bug in emitc and shows as a traceback.
 
-Which of the two: `CannotCompile` is a statement about emitc. It says that the file, exactly as it is, has a meaning that
-the format defines, and that emitc has no code for it. So it needs a file that agrees with itself: the operator is in the
-schema, in a version that exists, with the options table that the schema pairs with it and settings that an engine
-computes; each tensor has a type that the operator takes in some version, and the size that its shape asks for. A file that
-breaks one of these is damaged or forged, whatever else emitc lacks, and is an `EmitcError`; so are files that ask for more
-than the limits that protect emitc itself, and models that need an option which was not given (an open dimension without
-`--shape`). An operator code that a damaged file got by accident is therefore refused by what surrounds it. Where one model
-gives both, the exit code is 2. A check that could find either looks for what is wrong first, for what is missing last.
+Which of the two: `CannotCompile` is a statement about emitc. It says that the file, exactly as it is, has a meaning
+that the format defines, and that emitc has no code for it. So it needs a file that agrees with itself. The operator is
+in the schema, in a version that exists, with the options table that the schema pairs with it. An engine computes its
+settings. Each tensor has a type that the operator takes in some version, and the size that its shape asks for. A file
+that breaks one of these is damaged or forged, whatever else emitc lacks, and is an `EmitcError`. Files above the limits
+that protect emitc itself are too, and models without an option that they need (an open dimension without `--shape`). An
+operator code that a damaged file got by accident is therefore refused by what surrounds it. Where one model gives both,
+the exit code is 2. A check that could find either looks for what is wrong first, for what is missing last.
 """
 
 from __future__ import annotations

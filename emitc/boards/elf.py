@@ -1,7 +1,7 @@
 """Sizes and addresses from a firmware ELF.
 
-On the QEMU boards the linker script keeps the board's and the application's own code out of `.text` and `.rodata`, so
-that those hold the model, the emitc runtime and what they pull from libgcc and libc, and nothing else.
+On the QEMU boards `.text` and `.rodata` hold only the model, the emitc runtime and what both need of libgcc and libc. The
+linker script keeps the code of the board and of the application out of them.
 """
 
 from dataclasses import dataclass

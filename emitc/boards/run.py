@@ -64,8 +64,8 @@ def run_on_board(
     replaced, its caches are reused. timeout: seconds for one boot; 0 for 120, or 1200 of a simulated core. simulation: how
     a core's RTL runs. A difference is not an error: `match` is false then.
 
-    Raises EmitcError where cases and model disagree or the board is a real one, CannotCompile where a tool is
-    missing, the image does not fit, the build fails, or the firmware hangs, faults or refuses a call.
+    Raises EmitcError where cases and model disagree or the board is a real one. Raises CannotCompile where a tool is
+    missing, the image does not fit or the build fails. It also raises that where the firmware hangs, faults or refuses a call.
     """
     if board.kind == "silicon":
         raise EmitcError(

@@ -1,8 +1,8 @@
 """A RELU or RELU6 after an operator with a fused activation becomes that activation; so does a Clip to the same bounds.
 
-Legal where both of the activation's tensors share scale and zero point (it is then a clamp, nothing is rounded again), or are
-float32, the operator has no activation yet, and its output has no other reader. Of ONNX's operators of float32 those that sum
-up products take one.
+The operator has no activation yet, and its output has no other reader. Both of the activation's tensors are float32, or share
+scale and zero point: then the activation is a clamp, and no value is rounded again. Of ONNX's operators of float32 those that
+sum up products take one.
 """
 
 from dataclasses import replace

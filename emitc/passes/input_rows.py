@@ -15,8 +15,8 @@ OP_TYPE = "INPUT_ROWS"
 def with_input_rows(graph: Graph) -> Graph:
     """The graph whose input lies nowhere: its readers read the output of an InputRows, an image [1, H, W, C].
 
-    Raises CannotCompile where there is another number of inputs than one, where it is an output too, where its readers do not
-    all see it as the same image, and where none of them can work row by row.
+    Raises CannotCompile where the graph has another number of inputs than one, or the input is an output too. It also raises
+    that where the readers do not see the input as one image, and where none of them can work row by row.
     """
     if len(graph.inputs) != 1:
         raise _refused(

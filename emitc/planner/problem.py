@@ -49,9 +49,9 @@ class Problem:
 def problem_of(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: int) -> Problem:
     """The problem that `buffers` and `distances` state on the grid `alignment`, in bytes.
 
-    Errors  ValueError, always a mistake of the caller: an alignment that is not a power of two, two buffers of
-    one name, a distance of a buffer to itself, to an unknown buffer or between buffers never alive together,
-    two distances for one pair, a distance above what disjoint asks for.
+    Raises ValueError, always for a mistake of the caller: an alignment that is not a power of two, or two buffers of one name.
+    The same for a distance of a buffer to itself, to an unknown buffer or between buffers that are never alive together.
+    The same for two distances of one pair, and for a distance above what disjoint buffers need.
     """
     require_alignment(alignment, "plan")
     index_of = {buffer.name: index for index, buffer in enumerate(buffers)}

@@ -1,7 +1,7 @@
 """Which bytes of a segment's buffers hold something, row by row: how close the buffers may lie to one another.
 
-The source shrinks from its first row on, the target grows, a line buffer holds the rows from the first one that is still read,
-and working memory is in use while its layer makes a row. Two buffers may share memory where at no step both hold something there.
+The source shrinks from its first row on, and the target grows. A line buffer holds the rows from the first one that is still
+read, and scratch is in use while its layer makes a row. Two buffers may share memory where at no step both hold something there.
 """
 
 from __future__ import annotations

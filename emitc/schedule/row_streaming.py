@@ -42,8 +42,8 @@ def simulated(
 ) -> Simulated | None:
     """Runs the schedule. in_place_of, on_demand: as `Segment` has them.
 
-    None where no layer has the rows that it needs though the output is not complete, or where a layer that makes its row in
-    the place of another one's is not followed by that one.
+    None where the output is not complete and no layer has the rows that it needs. None too where a layer overwrites another
+    one's row, and that one does not run next.
     """
     order = turns(layers, frozenset(on_demand))
     if order is None:

@@ -93,10 +93,10 @@ def _drawn(graph: Graph, tensor: Tensor, rng: np.random.Generator, gaussian: boo
 def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:
     """The cases of an .npz file with keys in{i}_{k} and out{j}_{k}: inputs and expected outputs (none if absent).
 
-    Other keys are left alone. Raises EmitcError when the file cannot be read, does not fit the model, or when a case has
-    an input too few or too many, some of the outputs only, or a number that leaves a gap: nothing is skipped but outputs that
-    are all scalars while no output of the graph is one. Such come from an interpreter that takes the shapes of a custom
-    operator's outputs from the file, where they are missing, and are the first elements at best.
+    Other keys are left alone. Raises EmitcError when the file cannot be read or does not fit the model. It also raises
+    that for a case with too few or too many inputs, or with some of the outputs, and for a gap in the numbers of cases.
+    Outputs are skipped only if all are scalars while no output of the graph is one. An interpreter gives such outputs if it
+    takes the shapes of a custom operator's outputs from a file without them. They are the first elements at best.
     """
 
     def refuse(why: str) -> EmitcError:

@@ -25,8 +25,10 @@ class _Call:
 
 
 class Commands(Driven):
-    """The NPU operators of one file. Their tensors lie in the scratch memory, where vela has placed them, as far as that costs no
-    memory (a single operator), or as far as nothing overwrites them there (several, which share the memory).
+    """The NPU operators of one file. Their tensors lie in the scratch memory, where vela has placed them.
+
+    Tensors of a single operator do so if that costs no memory. Several operators share the memory: their tensors lie in it as
+    long as no operator overwrites them.
     """
 
     def __init__(self, driver: str) -> None:

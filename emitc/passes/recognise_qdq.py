@@ -410,8 +410,8 @@ class _Sweep:
             )
         if bias.finer:
             self.left.append(
-                f"{node.describe()}: its weights have 16 bits, in units {2**bias.finer} times finer than their scale, in which "
-                f"rounding its bias would move outputs by up to {lost:.2g} steps"
+                f"{node.describe()}: its weights have 16 bits, in units {2**bias.finer} times finer than their scale; "
+                f"in multiples of the scale, rounding the bias would move outputs by up to {lost:.2g} steps"
             )
         elif bias.rounded:
             self.left.append(

@@ -373,8 +373,7 @@ def _pins(graph: Graph, choice: MemorySchedule, wanted: Regions) -> dict[str, st
             raise EmitcError(
                 f"there is no tensor {shown(what)} in the arena",
                 Where(option=option),
-                "it is neither the name of one in the model nor that of a buffer in `emitc plan`, or it is a constant,"
-                " state, or has no memory of its own",
+                "neither the model nor `emitc plan` has that name; or it is a constant, state, or has no memory of its own",
                 f"did you mean {shown(near[0])}?" if near else "`emitc plan` lists the buffers",
             )
         region = known[name.lower()]

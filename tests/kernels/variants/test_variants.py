@@ -92,12 +92,18 @@ def test_shapes_with_remainders(variant: str) -> None:
 
 ROWS = {
     "five": (depthwise("five", (1, 5, 5, 6), 1, (3, 3), RELU6), "_5px_step1"),
-    "ten_of_two_images": (depthwise("ten_of_two_images", (2, 4, 10, 3), 1, (3, 3), Slide(padding="SAME")), "_5px_step1"),
+    "ten_of_two_images": (
+        depthwise("ten_of_two_images", (2, 4, 10, 3), 1, (3, 3), Slide(padding="SAME")),
+        "_5px_step1",
+    ),
     "four": (depthwise("four", (1, 3, 4, 5), 1, (3, 3), RELU6), "_4px_step1"),
     "eight_inside": (depthwise("eight_inside", (1, 5, 10, 4), 1, (3, 3), Slide()), "_4px_step1"),
     "three": (depthwise("three", (1, 8, 3, 7), 1, (3, 3), Slide(padding="SAME")), "_3px_step1"),
     "one_row": (depthwise("one_row", (1, 1, 12, 4), 1, (3, 3), Slide(padding="SAME")), "_4px_step1"),
-    "every_second_of_ten": (depthwise("every_second_of_ten", (1, 8, 10, 4), 1, (3, 3), Slide((2, 2), "SAME")), "_5px_step2"),
+    "every_second_of_ten": (
+        depthwise("every_second_of_ten", (1, 8, 10, 4), 1, (3, 3), Slide((2, 2), "SAME")),
+        "_5px_step2",
+    ),
     "every_second_of_odd": (
         depthwise("every_second_of_odd", (1, 7, 23, 4), 1, (3, 3), Slide((2, 2), "SAME")),
         "_4px_step2",

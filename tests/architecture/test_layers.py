@@ -98,15 +98,19 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "emitc.explore": (*_VALUES, *_COMPILED, "emitc.emit", "emitc.schedule", "emitc.explore"),
     "emitc.listing": (*_VALUES, *_COMPILED, "emitc.emit", "emitc.passes", "emitc.listing"),
+    "emitc.sweep": (
+        *_VALUES, "emitc._version", "emitc.backends", "emitc.boards", *_COMPILED, "emitc.emit", "emitc.evaluate",
+        "emitc.frontends.read", "emitc.verify", "emitc.sweep",
+    ),
     # what users touch
     "emitc.report": (
-        *_VALUES, "emitc.backends", "emitc.boards", *_COMPILED, "emitc.evaluate", "emitc.frontends", "emitc.kernels",
-        "emitc.planner", "emitc.plugins", "emitc.validation", "emitc.verify", "emitc.report",
+        *_VALUES, "emitc._version", "emitc.backends", "emitc.boards", *_COMPILED, "emitc.evaluate", "emitc.frontends",
+        "emitc.kernels", "emitc.planner", "emitc.plugins", "emitc.sweep", "emitc.validation", "emitc.verify", "emitc.report",
     ),
     "emitc.api": (*_COMPILED, "emitc.evaluate", "emitc.planner", "emitc.report", "emitc.validation", "emitc.verify"),
     "emitc.cli": (
         *_VALUES, "emitc._version", "emitc.backends", "emitc.boards", "emitc.calibrate", *_COMPILED, "emitc.emit",
-        "emitc.evaluate", "emitc.explore", "emitc.listing", "emitc.planner", "emitc.report", "emitc.validation",
+        "emitc.evaluate", "emitc.explore", "emitc.listing", "emitc.planner", "emitc.report", "emitc.sweep", "emitc.validation",
         "emitc.verify", "emitc.cli",
     ),
     "emitc.__main__": ("emitc.cli",),
@@ -125,13 +129,14 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "ethosu": ("emitc.backends.ethos_u.vela_child",),
     "flatbuffers": ("emitc.frontends.tflite", "emitc.writers.tflite", "emitc.verify.engines.pieces"),
     "onnx": ("emitc.frontends.onnx", "emitc.verify.engines.pieces"),
-    "jinja2": ("emitc.emit.render", "emitc.emit.template_cache"),
+    "jinja2": ("emitc.emit.render", "emitc.emit.template_cache", "emitc.report.page"),
+    "distributed": ("emitc.sweep.cluster",),
     "cffi": ("emitc.verify.build", "emitc.ethosu.driver"),
     "elftools": ("emitc.boards.elf",),
     "platformdirs": ("emitc.boards.rtl",),
     "click": ("emitc.cli",),
     "ortools": ("emitc.planner.cp_sat",),
-    "rich": ("emitc.cli.main", "emitc.report.tables"),
+    "rich": ("emitc.cli.main", "emitc.cli.sweep", "emitc.report.tables"),
 }  # fmt: skip
 """Packages that are not Python's own, and the modules (or packages) that may import them; any other package is refused."""
 
@@ -143,6 +148,7 @@ WRITERS = (
     "emitc.calibrate",
     "emitc.verify",
     "emitc.evaluate",
+    "emitc.sweep",
     "emitc.boards",
     "emitc.backends.ethos_u.vela",
 )

@@ -38,6 +38,7 @@ from emitc.options import Options
 from emitc.passes import LATE_PASSES, PASSES
 from emitc.program import StateSlot
 from emitc.report import inspection
+from emitc.sweep.sweep import Result
 from emitc.target import load_board
 from emitc.validation import Validation, Wrong
 from emitc.verify.layers import Divergence
@@ -107,6 +108,7 @@ def json_of(name: str) -> set[str]:
             {"failed": []},
             Evaluation("top1", 1, 1.0, classes=(Class("a", 1, 1, 1),), worst=(("s", "a", "b", 1.0),)).to_json(),
         ],
+        "sweep": [Result((), 0, 0.0).summary(), {"output": "o"}],
         "inspect": [inspection.inspect_model(MODELS / "digits_int8.tflite", {})],
         "run": [emulated.as_json(), on_rtl.as_json()],
         "flash": [*(each.as_json() for each in runs[1:]), {"board": "b", "project": "p", "dry_run": True}],

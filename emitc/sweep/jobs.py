@@ -1,0 +1,202 @@
+"""The jobs of a sweep in their order, each with the key of everything that its result depends on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from emitc.errors import EmitcError, Where
+from emitc.frontends.read import MAX_FILE_BYTES
+from emitc.options import Options
+from emitc.sweep.identity import base_identity, key_of, toolchain
+from emitc.sweep.spec import Data, Spec
+from emitc.target import load_board
+
+_MOST_FILES = 1_000_000
+_CHUNK = 1 << 20
+_EXTERNAL = b"location"
+"""The key under which an ONNX constant names its file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One compilation with everything that is measured of it.
+
+    key: of its content. label: the model's path below the root. sha256: of the model's file, data_sha256: of the data's files.
+    board: "" for none. variant: name of the set of options. emitc: identity of the emitc that made the job.
+    """
+
+    key: str
+    model: Path
+    label: str
+    sha256: str
+    board: str
+    variant: str
+    options: Options
+    data: Data | None
+    data_sha256: str
+    verify: bool
+    samples: int
+    measure: bool
+    stack: bool
+    emitc: str
+
+    def described(self) -> dict[str, Any]:
+        """The columns of the row that say which job it is."""
+        budget = self.options.ram_budget
+        return {
+            "key": self.key,
+            "model": self.label,
+            "sha256": self.sha256,
+            "target": self.options.target,
+            "board": self.board,
+            "kernels": self.options.kernels,
+            "ram_budget": budget,
+            "options": self.variant,
+            "data": self.data.path.name if self.data else "",
+            "metric": self.data.metric if self.data else "",
+            "emitc": self.emitc,
+        }
+
+
+def jobs_of(spec: Spec) -> tuple[Job, ...]:
+    """All jobs, models first. Raises EmitcError for a file that cannot be read."""
+    base = base_identity()
+    return tuple(
+        _job(
+            spec, base, _Choice(model, board, with_target(variant.options, target, kernels, budget), variant.name, data)
+        )
+        for model in spec.models
+        for target, board in spec.places
+        for kernels in spec.kernels
+        for budget in spec.budgets
+        for variant in spec.variants
+        for data in _data_for(spec, model)
+    )
+
+
+def with_target(options: Options, target: str, kernels: str, budget: int | str | None) -> Options:
+    """The options with what a sweep varies by itself."""
+    return replace(options, target=target, kernels=kernels, ram_budget=budget)
+
+
+def _data_for(spec: Spec, model: Path) -> Sequence[Data | None]:
+    return [each for each in spec.data if each.serves(model, spec.root)] or [None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """One combination of everything that a sweep varies."""
+
+    model: Path
+    board: str
+    options: Options
+    variant: str
+    data: Data | None
+
+
+def _job(spec: Spec, base: dict[str, str], choice: _Choice) -> Job:
+    measure = spec.measure and choice.board != "" and load_board(choice.board).kind in ("qemu", "rtl")
+    job = Job(
+        key="",
+        model=choice.model,
+        label=choice.model.relative_to(spec.root).as_posix(),
+        sha256=model_sha256(choice.model),
+        board=choice.board,
+        variant=choice.variant,
+        options=replace(choice.options, package="platformio" if measure else "plain"),
+        data=choice.data,
+        data_sha256=data_sha256(choice.data.path) if choice.data else "",
+        verify=spec.verify,
+        samples=spec.samples,
+        measure=measure,
+        stack=spec.stack,
+        emitc=base["emitc"],
+    )
+    return replace(job, key=key_of(_content(job, base)))
+
+
+def _content(job: Job, base: dict[str, str]) -> dict[str, Any]:
+    data = job.data
+    tools = toolchain(
+        job.options.target, job.board, host=job.verify or data is not None, cross=job.measure or job.stack
+    )
+    return {
+        "identity": base | tools,
+        # C names are made from the name of the file, but nothing depends on the folder.
+        "model": [job.model.name, job.sha256],
+        "board": job.board,
+        "options": job.options.to_json(),
+        "variant": job.variant,
+        "data": [job.data_sha256, data.metric, data.scale, data.mean, data.layout, data.output] if data else None,
+        "asked": [job.verify, job.samples, job.measure, job.stack],
+    }
+
+
+@cache
+def file_sha256(path: Path) -> str:
+    """The hash of a file. Raises EmitcError where it cannot be read."""
+    try:
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+        return digest.hexdigest()
+    except OSError as error:
+        where, hint = Where(model=str(path)), "correct the path or its rights"
+        raise EmitcError("a file of the sweep cannot be read", where, error.strerror or str(error), hint) from error
+
+
+@cache
+def model_sha256(path: Path) -> str:
+    """The hash of a model's file; with those of the files of constants that an ONNX file may name.
+
+    Such a file lies in the folder of the model or below, and its name stands in the model's bytes.
+    """
+    own = file_sha256(path)
+    if path.suffix.lower() != ".onnx" or path.stat().st_size > MAX_FILE_BYTES:
+        return own
+    data = path.read_bytes()
+    if _EXTERNAL not in data:
+        return own
+    digest = hashlib.sha256(bytes.fromhex(own))
+    for file in _files(path.parent):
+        if file != path and file.name.encode("utf-8", "surrogateescape") in data:
+            digest.update(file.name.encode("utf-8", "surrogateescape") + b"\0" + bytes.fromhex(file_sha256(file)))
+    return digest.hexdigest()
+
+
+@cache
+def data_sha256(path: Path) -> str:
+    """The hash of a data file, or of the names and contents of all files of a folder. Raises EmitcError."""
+    if not path.is_dir():
+        return file_sha256(path)
+    digest = hashlib.sha256()
+    for file in _files(path):
+        digest.update(file.relative_to(path).as_posix().encode("utf-8", "surrogateescape") + b"\0")
+        digest.update(bytes.fromhex(file_sha256(file)))
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    found = []
+    for path in folder.rglob("*"):
+        if path.is_file():
+            found.append(path)
+        if len(found) > _MOST_FILES:
+            why = f"it has more than {_MOST_FILES} files"
+            raise EmitcError("a data set of the sweep is too large", Where(option=str(folder)), why, "use an .npz file")
+    return iter(sorted(found))
+
+
+def shard_of(jobs: tuple[Job, ...], part: int, parts: int) -> tuple[Job, ...]:
+    """The jobs of one shard, part from 1 to parts: every `parts`-th job, so that shards take about as long as each other.
+
+    >>> [len(shard_of(tuple(range(10)), part, 3)) for part in (1, 2, 3)]
+    [4, 3, 3]
+    """
+    return jobs[part - 1 :: parts]

@@ -19,6 +19,7 @@ from emitc.cli import options as shared
 from emitc.cli.check import check_line, check_option, checked, dump
 from emitc.cli.evaluate import evaluate, quantize
 from emitc.cli.plan import plan
+from emitc.cli.report import report
 from emitc.cli.sweep import sweep
 from emitc.errors import EmitcError, Where
 
@@ -54,6 +55,7 @@ cli.add_command(plan)
 cli.add_command(dump)
 cli.add_command(evaluate)
 cli.add_command(quantize)
+cli.add_command(report)
 cli.add_command(sweep)
 
 

@@ -108,6 +108,7 @@ def json_of(name: str) -> set[str]:
             {"failed": []},
             Evaluation("top1", 1, 1.0, classes=(Class("a", 1, 1, 1),), worst=(("s", "a", "b", 1.0),)).to_json(),
         ],
+        "report": [{"kind": "model", "name": "a", "output": "o", "bytes": 1}],
         "sweep": [Result((), 0, 0.0).summary(), {"output": "o"}],
         "inspect": [inspection.inspect_model(MODELS / "digits_int8.tflite", {})],
         "run": [emulated.as_json(), on_rtl.as_json()],

@@ -1,0 +1,129 @@
+"""`emitc report`: one page about a model, a package or a sweep."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from emitc.cli import options as shared
+from emitc.errors import CannotCompile, EmitcError, Where, shown
+
+if TYPE_CHECKING:
+    from emitc.compiled import Compiled
+    from emitc.report.page.model import Findings
+    from emitc.target import Board
+
+_MOST_BYTES = 64 << 20
+_MANIFEST, _TABLE = "manifest.json", "results.jsonl"
+
+
+@click.command("report", cls=shared.CompilingCommand, short_help="Write one page about a model, a package or a sweep.")
+@click.argument("what", metavar="MODEL|PACKAGE|SWEEP", type=click.Path(path_type=Path))
+@shared.model_options
+@shared.path_option("-o", "--output", required=True, help="The page, a file of HTML that loads nothing from elsewhere.")
+@click.option(
+    "--board", help="Show what its memories have left. An emulated board is booted and measured; sets the target."
+)
+@shared.samples_options(0, 1000, 3)
+@shared.force_option
+@shared.json_option
+def report(what: Path, output: Path, board: str | None, samples: int, as_json: bool, **values: Any) -> None:
+    """Write one page about a model file, the folder of a package, or the folder of a sweep."""
+    with shared.reported(as_json):
+        from emitc.emit.output_file import OutputFile
+        from emitc.report.page import PAGE_MARK
+
+        read = _file_of(what)
+        file = OutputFile(output, "-o", PAGE_MARK.encode("ascii"), (*shared.input_files(values), read), values["force"])
+        file.check()
+        kind, text, name = _page(read, board, samples, values)
+        file.write(text.encode("utf-8"))
+        content = {"kind": kind, "name": name, "output": str(output), "bytes": len(text.encode("utf-8"))}
+        shared.print_result(content, as_json, lambda: f"{kind} {shown(name)} -> {shown(str(output))}")
+
+
+def _file_of(what: Path) -> Path:
+    """The file that the page is made of: a folder is a package or a sweep by what it holds."""
+    if not what.is_dir():
+        return what
+    for name in (_MANIFEST, _TABLE):
+        if (what / name).is_file():
+            return what / name
+    why, hint = (
+        f"it has neither {_MANIFEST} nor {_TABLE}",
+        "name a model, a package of emitc compile or a sweep's folder",
+    )
+    raise EmitcError("there is nothing to report", Where(option=str(what)), why, hint)
+
+
+def _page(path: Path, board: str | None, samples: int, values: dict[str, Any]) -> tuple[str, str, str]:
+    """What kind of report it is, the page, and a name for it."""
+    if path.suffix == ".jsonl":
+        from emitc.report.sweep import sweep_page
+        from emitc.sweep.journal import read_rows
+
+        rows = list(read_rows(path))
+        name = path.absolute().parent.name
+        return "sweep", sweep_page(name, rows), name
+    from emitc.report.page.model import Findings, model_page
+    from emitc.report.page.view import view_of
+
+    described = _board(board)
+    if path.name == _MANIFEST:
+        view = view_of(_manifest(path), str(path))
+        skipped = "A package has no proof of its own: emitc verify proves the model."
+        return "package", model_page(view, Findings(described, skipped=skipped)), view.name
+    compiled = shared.compiled_model({**values, "model": path}, *_compiled_for(described))
+    view = view_of(json.loads(compiled.files[_MANIFEST]), _MANIFEST)
+    return "model", model_page(view, _findings(path, compiled, described, samples)), view.name
+
+
+def _board(name: str | None) -> Board | None:
+    from emitc.target import load_board
+
+    return load_board(name) if name else None
+
+
+def _compiled_for(board: Board | None) -> tuple[str, str]:
+    """The package and the target that a board asks for."""
+    if board is None:
+        return "plain", "generic32"
+    return ("platformio" if board.kind == "qemu" else "plain"), board.target
+
+
+def _manifest(path: Path) -> Any:
+    where, hint = Where(option=str(path)), "compile the model again"
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise EmitcError("this is no manifest of emitc", where, f"it has more than {_MOST_BYTES} bytes", hint)
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise EmitcError("the package cannot be read", where, error.strerror or str(error), hint) from error
+    except (ValueError, RecursionError) as error:
+        raise EmitcError("this is no manifest of emitc", where, f"it is no JSON: {error}"[:200], hint) from error
+
+
+def _findings(path: Path, compiled: Compiled, board: Board | None, samples: int) -> Findings:
+    """The run on an emulated board, and the proof on this machine. A proof that cannot be made is a line of the page."""
+    from emitc.boards import verify as prove
+    from emitc.compiler import for_host
+    from emitc.report.page.model import findings_of
+    from emitc.verify import verification
+
+    found = replace(findings_of(compiled), board=board)
+    if board is not None and board.kind == "qemu":
+        run = prove.on_emulator(
+            compiled, board.name, reference="auto", samples=max(1, samples), seed=0, layers=True, workdir=None
+        )
+        found = replace(found, run=run.as_json())
+    if samples == 0:
+        return replace(found, skipped="It was left out by --samples 0.")
+    try:
+        proof = verification.verify(for_host(path, compiled), samples=samples)
+    except CannotCompile as error:
+        return replace(found, skipped=f"There is no proof: {error.what}, because {error.why}.")
+    return replace(found, proof=proof.to_json())

@@ -1,0 +1,222 @@
+"""The report of one model: everything that is known of it on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from emitc.compiled import Compiled
+from emitc.errors import first_name
+from emitc.report.page import page
+from emitc.report.page.drawings import arena_svg, graph_svg
+from emitc.report.page.view import Layer, View
+from emitc.report.picture.model import shown_name
+from emitc.report.tables import number
+from emitc.target import Board
+
+_LONGEST = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is known besides the manifest.
+
+    edges: by index of each layer, what it reads, as `Layer.inputs`. ends: what makes each output. estimated: cycles of each layer
+    by the estimate that ranks kernels. run, proof: the objects of `emitc run --json` and `emitc verify --json`. reasons: by
+    index, why the backend runs the layer, and why others do not. skipped: why there is no proof.
+    """
+
+    board: Board | None = None
+    edges: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    ends: tuple[int | None, ...] = ()
+    estimated: Mapping[int, int] = field(default_factory=dict)
+    reasons: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    run: Mapping[str, Any] | None = None
+    proof: Mapping[str, Any] | None = None
+    skipped: str = ""
+
+
+def findings_of(compiled: Compiled) -> Findings:
+    """What a compiled model says besides its manifest."""
+    program = compiled.program
+    makers = {port.tensor: -1 - k for k, port in enumerate(program.inputs)}
+    # A view has another name than its tensor, and the same bytes: who wrote them last is its maker.
+    writers = {port.address: -1 - k for k, port in enumerate(program.inputs) if port.address is not None}
+    edges: dict[int, tuple[int, ...]] = {}
+    for step in program.steps:
+        found = [makers.get(each.tensor, writers.get(each.address)) for each in step.inputs]
+        edges[step.index] = tuple(maker for maker in found if maker is not None)
+        makers |= {each.tensor: step.index for each in step.outputs}
+        writers |= {each.address: step.index for each in step.outputs}
+    ends = tuple(
+        makers.get(port.tensor, writers.get(port.address) if port.address else None) for port in program.outputs
+    )
+    nodes = compiled.partition.to_json()["nodes"]
+    reasons = {
+        node["index"]: (node["reason"], "; ".join(f"{r['backend']}: {r['reason']}" for r in node["refused"]))
+        for node in nodes
+    }
+    return Findings(
+        edges=edges, ends=ends, estimated={n["index"]: n["estimated_cycles"] for n in nodes}, reasons=reasons
+    )
+
+
+def model_page(view: View, found: Findings) -> str:
+    """The page of a model; complete in itself."""
+    layers = [replace(layer, inputs=found.edges.get(layer.index, ())) for layer in view.layers]
+    counted, unit = _counted(found.run)
+    return page(
+        "model.html.j2",
+        title=shown_name(view.name, _LONGEST),
+        subtitle=f"{shown_name(view.file, _LONGEST)} for {view.target}, compiled by emitc {shown_name(view.emitc, 40)}",
+        tiles=_tiles(view, found),
+        ports=[_port("input", p) for p in view.inputs] + [_port("output", p) for p in view.outputs],
+        layers=_rows(layers, found, counted),
+        unit=unit,
+        estimated=bool(found.estimated),
+        graph=graph_svg(layers, [p.name for p in view.inputs], [p.name for p in view.outputs], found.ends),
+        arena=arena_svg(view),
+        proofs=[f"{name}: {claim}" for name, _, claim in view.regions] or [view.proof],
+        gauges=_gauges(view, found),
+        board=found.board,
+        backends=_backends(view),
+        reasons=[
+            {"index": layer.index, "op": layer.op, "backend": layer.backend, "why": why, "refused": refused}
+            for layer in layers
+            for why, refused in [found.reasons.get(layer.index, ("", ""))]
+        ]
+        if found.reasons
+        else [],
+        proof=_proof(found),
+        skipped=found.skipped or "It was not asked for: emitc verify proves a model.",
+        facts=_facts(view, found),
+        notes=[shown_name(note, 400) for note in view.notes],
+        passes=[each for each in view.passes if each[1]],
+    )
+
+
+def _tiles(view: View, found: Findings) -> list[dict[str, str]]:
+    run, proof = found.run or {}, found.proof
+    tiles = [
+        ("arena, bytes", number(view.arena_bytes), "good" if view.proven else ""),
+        ("lower bound, bytes", number(view.bound_bytes), ""),
+        ("constants, bytes", number(view.constant_bytes), ""),
+        ("multiply-accumulates", number(view.macs), ""),
+        ("layers", number(len(view.layers)), ""),
+    ]
+    if view.state_bytes:
+        tiles.append(("state, bytes", number(view.state_bytes), ""))
+    if found.estimated and not run:
+        tiles.append(("cycles, estimated", number(sum(found.estimated.values())), ""))
+    known = (("instructions", "instructions"), ("cycles", "cycles"), ("ms, estimated", "ms_estimated"))
+    known += (("flash of the model, bytes", "model_flash_bytes"), ("stack, bytes", "stack_bytes"))  # type: ignore[assignment]
+    tiles += [
+        (name, number(run[key]) if isinstance(run[key], int) else f"{run[key]:g}", "")
+        for name, key in known
+        if isinstance(run.get(key), int | float)
+    ]
+    if proof is not None or run:
+        match = (proof is None or proof["match"]) and run.get("match", True)
+        tiles.append(("proof", "MATCH" if match else "MISMATCH", "good" if match else "bad"))
+    return [{"name": name, "value": value, "kind": kind} for name, value, kind in tiles]
+
+
+def _port(kind: str, port: Any) -> dict[str, Any]:
+    shape = ", ".join(map(str, port.shape))
+    quantized = "" if port.scale is None else f"{port.scale:.6g}, {port.zero_point}"
+    text = f"{port.dtype}[{shape}]"
+    return {"kind": kind, "name": shown_name(port.name), "type": text, "bytes": port.size_bytes, "quantized": quantized}
+
+
+def _counted(run: Mapping[str, Any] | None) -> tuple[dict[int, int], str]:
+    """What was counted of each layer, and in which unit."""
+    rows: Sequence[Mapping[str, Any]] = (run or {}).get("layers") or ()
+    unit = next((name for name in ("instructions", "cycles", "microseconds") if rows and name in rows[0]), "")
+    return {row["index"]: row[unit] for row in rows}, unit
+
+
+def _rows(layers: Sequence[Layer], found: Findings, counted: Mapping[int, int]) -> list[dict[str, Any]]:
+    """The rows of the table. Bars are percent of the largest value of their column."""
+    costs = counted or found.estimated
+    most = {
+        "macs": max((layer.macs for layer in layers), default=0),
+        "cost": max((costs.get(layer.index, 0) for layer in layers), default=0),
+        "arena": max((layer.arena_bytes for layer in layers), default=0),
+    }
+
+    def percent(value: int, of: str) -> int:
+        return round(100 * value / most[of]) if most[of] else 0
+
+    return [
+        {
+            "index": layer.index,
+            "op": layer.op,
+            "name": shown_name(first_name(layer.name), _LONGEST),
+            "macs": layer.macs,
+            "macs_percent": percent(layer.macs, "macs"),
+            "constants": layer.constant_bytes,
+            "output": layer.output_bytes,
+            "kernel": layer.kernel,
+            "variant": layer.variant,
+            "backend": layer.backend,
+            "estimated": found.estimated.get(layer.index),
+            "counted": counted.get(layer.index),
+            "cost_percent": percent(costs.get(layer.index, 0), "cost"),
+            "arena": layer.arena_bytes,
+            "arena_percent": percent(layer.arena_bytes, "arena"),
+        }
+        for layer in layers
+    ]
+
+
+def _gauges(view: View, found: Findings) -> list[dict[str, Any]]:
+    """What the model takes of the board's memories."""
+    if found.board is None:
+        return []
+    flash = (found.run or {}).get("model_flash_bytes") or view.constant_bytes
+    stack = (found.run or {}).get("stack_bytes") or 0
+    what = "code and constants" if (found.run or {}).get("model_flash_bytes") else "constants, without code"
+    of_ram = "arena, state and stack" if stack else "arena and state"
+    rows = [
+        (f"flash: {what}", flash, found.board.flash_bytes),
+        (f"RAM: {of_ram}", view.arena_bytes + view.state_bytes + stack, found.board.ram_bytes),
+    ]
+    return [
+        {"name": name, "used": used, "of": of, "percent": min(100, round(100 * used / of, 1)), "over": used > of}
+        for name, used, of in rows
+        if of
+    ]
+
+
+def _backends(view: View) -> list[dict[str, Any]]:
+    names = dict.fromkeys(layer.backend for layer in view.layers)
+    own = {name: [layer for layer in view.layers if layer.backend == name] for name in names}
+    return [
+        {
+            "backend": name,
+            "layers": len(part),
+            "macs": sum(layer.macs for layer in part),
+            "percent": round(100 * sum(layer.macs for layer in part) / view.macs, 1) if view.macs else 0.0,
+        }
+        for name, part in own.items()
+    ]
+
+
+def _proof(found: Findings) -> dict[str, Any] | None:
+    if found.proof is None:
+        return None
+    names = ("reference", "samples", "elements", "differing", "rule", "max_abs_diff")
+    return {name: found.proof.get(name) for name in names}
+
+
+def _facts(view: View, found: Findings) -> list[tuple[str, str]]:
+    options = {key: value for key, value in view.options.items() if value not in (None, "", [], {}, False)}
+    facts = [
+        ("SHA-256 of the model", view.sha256),
+        ("written by", shown_name(view.producer, _LONGEST) or "not stated"),
+        ("options", ", ".join(f"{key}={shown_name(str(value), 80)}" for key, value in options.items())),
+    ]
+    if found.run:
+        facts.append(("measured on", f"{found.run.get('board')}; expected outputs from {found.run.get('reference')}"))
+    return facts

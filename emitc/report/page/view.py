@@ -1,0 +1,255 @@
+"""What a report shows of a model, read from the manifest of its package.
+
+A manifest of a folder is a file of somebody's: every value is checked for its type and size before anything is drawn.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from emitc.errors import EmitcError, Where, first_name
+
+MOST_LAYERS = 1 << 14
+MOST_BUFFERS = 1 << 13
+_MOST_BYTES = 1 << 40
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer. stage: of the memory plan, in which it runs. arena_bytes: bytes in use then. inputs: numbers of layers that it
+    reads, or -1 - k for input k of the model; () where that is not known.
+    """
+
+    index: int
+    op: str
+    name: str
+    backend: str
+    kernel: str
+    variant: str
+    macs: int
+    constant_bytes: int
+    output_bytes: int
+    stage: int
+    arena_bytes: int
+    inputs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One buffer of an arena, alive in the stages [first, end)."""
+
+    name: str
+    what: str
+    size_bytes: int
+    offset_bytes: int
+    first: int
+    end: int
+    region: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of the model."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+    scale: float | None
+    zero_point: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A model as its report shows it. stages: what runs at each step of the memory plan. proofs: lines about the arenas."""
+
+    name: str
+    file: str
+    sha256: str
+    producer: str
+    emitc: str
+    target: str
+    options: Mapping[str, Any]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    layers: tuple[Layer, ...]
+    stages: tuple[str, ...]
+    buffers: tuple[Buffer, ...]
+    arena_bytes: int
+    bound_bytes: int
+    proven: bool
+    peak_stage: int
+    proof: str
+    regions: tuple[tuple[str, int, str], ...]
+    state_bytes: int
+    constant_bytes: int
+    macs: int
+    notes: tuple[str, ...]
+    passes: tuple[tuple[str, int, int, int], ...]
+
+
+def view_of(manifest: Any, file: str) -> View:
+    """The view of a manifest. file: its name, for messages. Raises EmitcError for a manifest that is none or makes no sense."""
+    try:
+        return _view(manifest)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError, OverflowError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise EmitcError("this is no manifest of emitc", Where(option=file), why, "compile the model again") from error
+
+
+def _number(value: object, most: int = _MOST_BYTES, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"{str(value)[:40]!r} is no whole number from {least} to {most}")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{str(value)[:40]!r} is no text")
+    return value
+
+
+def _list(value: object, most: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) > most:
+        raise ValueError(f"a list of at most {most} values is expected")
+    return value
+
+
+def _real(value: object) -> float | None:
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    raise TypeError(f"{str(value)[:40]!r} is no number")
+
+
+def _view(m: dict[str, Any]) -> View:
+    stages = _list(m["schedule"], MOST_LAYERS)
+    memory = m["memory"]
+    ends: dict[str, str] = {}
+    for kind, ports in (("input", m["inputs"]), ("output", m["outputs"])):
+        ends |= {_text(port["name"]): kind for port in _list(ports, MOST_LAYERS)}
+    buffers = tuple(_buffer(each, ends, len(stages)) for each in _list(memory["buffers"], MOST_BUFFERS))
+    used = _bytes_by_stage(buffers, len(stages))
+    layers = _list(m["layers"], MOST_LAYERS)
+    ops = {_number(each["index"]): _text(each["op"]) for each in layers}
+    where = _stage_of(stages)
+    regions = tuple(
+        (_text(each["name"]), _number(each["arena_bytes"]), _text(each.get("claim", each.get("proof", ""))))
+        for each in _list(memory.get("regions", []), 64)
+    )
+    return View(
+        name=_text(m["name"]),
+        file=_text(m["model"]["file"]),
+        sha256=_text(m["model"]["sha256"]),
+        producer=_text(m["model"]["producer"]),
+        emitc=_text(m["emitc_version"]),
+        target=_text(m["target"]),
+        options=dict(m["options"]),
+        inputs=tuple(map(_port, m["inputs"])),
+        outputs=tuple(map(_port, m["outputs"])),
+        layers=tuple(_layer(each, where, used) for each in layers),
+        stages=tuple(_stage_text(stage, ops) for stage in stages),
+        buffers=buffers,
+        arena_bytes=_number(memory["arena_bytes"]),
+        bound_bytes=_number(memory["lower_bound_bytes"]),
+        proven=memory["proven"] is True,
+        peak_stage=_number(memory["peak"]["step"], MOST_LAYERS, -1),
+        proof=_text(memory["proof"]),
+        regions=regions,
+        state_bytes=_number(m["state_bytes"]),
+        constant_bytes=_number(m["constant_bytes"]),
+        macs=_number(m["macs"], 1 << 60),
+        notes=tuple(map(_text, _list(m["notes"], MOST_LAYERS))),
+        passes=tuple(
+            (_text(p["name"]), _number(p["changes"]), _number(p["nodes_before"]), _number(p["nodes_after"]))
+            for p in _list(m["passes"], 1000)
+        ),
+    )
+
+
+def _port(port: dict[str, Any]) -> Port:
+    shape = tuple(_number(size) for size in _list(port["shape"], 16))
+    zero = port["zero_point"]
+    return Port(
+        _text(port["name"]),
+        _text(port["dtype"]),
+        shape,
+        _number(port["bytes"]),
+        _real(port["scale"]),
+        None if zero is None else _number(zero, 1 << 32, -(1 << 32)),
+    )
+
+
+def _buffer(each: dict[str, Any], ends: Mapping[str, str], stages: int) -> Buffer:
+    what, tensor = _text(each["what"]), _text(each["tensor"])
+    first, end = _number(each["first"], stages), _number(each["end"], stages)
+    if end <= first:
+        raise ValueError(f"a buffer lives in the steps [{first}, {end})")
+    scratch = what.startswith(("scratch", "copy", "weights"))
+    named = _QUOTED.search(what)
+    return Buffer(
+        first_name(named[1]) if named and named[1] else _text(each["name"]).removeprefix("AT_").lower(),
+        f"{_text(each['name'])}: {what}",
+        _number(each["bytes"]),
+        _number(each["offset"]),
+        first,
+        end,
+        _text(each.get("region", "")),
+        "scratch" if scratch else ends.get(tensor, "tensor"),
+    )
+
+
+def _bytes_by_stage(buffers: tuple[Buffer, ...], stages: int) -> list[int]:
+    """Bytes that are in use at each stage: every address counts once, though buffers may share it."""
+    used = [0] * stages
+    by_stage: list[list[tuple[str, int, int]]] = [[] for _ in range(stages)]
+    for each in buffers:
+        for stage in range(each.first, each.end):
+            by_stage[stage].append((each.region, each.offset_bytes, each.offset_bytes + each.size_bytes))
+    for stage, spans in enumerate(by_stage):
+        region, reached = "", 0
+        for place, low, high in sorted(spans):
+            if place != region:
+                region, reached = place, 0
+            used[stage] += max(0, high - max(low, reached))
+            reached = max(reached, high)
+    return used
+
+
+def _stage_of(stages: list[Any]) -> dict[int, int]:
+    where: dict[int, int] = {}
+    for position, stage in enumerate(stages):
+        for index in [stage["layer"]] if "layer" in stage else stage.get("by_rows", []):
+            where[_number(index)] = position
+    return where
+
+
+def _stage_text(stage: dict[str, Any], ops: Mapping[int, str]) -> str:
+    if "layer" in stage:
+        return f"{_number(stage['layer'])} {ops.get(stage['layer'], '')}".strip()
+    if "by_rows" in stage:
+        rows = _list(stage["by_rows"], MOST_LAYERS)
+        return f"ops {_number(rows[0])} to {_number(rows[-1])} row by row"
+    return "move"
+
+
+def _layer(each: dict[str, Any], where: Mapping[int, int], used: list[int]) -> Layer:
+    index = _number(each["index"])
+    stage = where.get(index, -1)
+    return Layer(
+        index,
+        _text(each["op"]),
+        first_name(_text(each["name"])),
+        _text(each["backend"]),
+        _text(each["kernel"]),
+        _text(each["variant"]),
+        _number(each["macs"], 1 << 60),
+        _number(each["constant_bytes"]),
+        sum(_number(output["bytes"]) for output in _list(each["outputs"], MOST_LAYERS)),
+        stage,
+        used[stage] if stage >= 0 else 0,
+    )

@@ -45,6 +45,7 @@ def base_identity() -> dict[str, str]:
     return {"emitc": emitc_identity(), "python": python, **_packages(_ALWAYS)}
 
 
+@cache
 def toolchain(target: str, board: str, *, host: bool, cross: bool) -> dict[str, str]:
     """What one job depends on besides. host: it builds and runs C on this machine. cross: it builds C for the target."""
     found: dict[str, str] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ class _Choice:
 
 
 def _job(spec: Spec, base: dict[str, str], choice: _Choice) -> Job:
-    measure = spec.measure and choice.board != "" and load_board(choice.board).kind in ("qemu", "rtl")
+    measure = spec.measure and _is_booted(choice.board)
     job = Job(
         key="",
         model=choice.model,
@@ -120,6 +120,12 @@ def _job(spec: Spec, base: dict[str, str], choice: _Choice) -> Job:
     return replace(job, key=key_of(_content(job, base)))
 
 
+@cache
+def _is_booted(board: str) -> bool:
+    """Whether there is a board, and it is an emulated one."""
+    return board != "" and load_board(board).kind in ("qemu", "rtl")
+
+
 def _content(job: Job, base: dict[str, str]) -> dict[str, Any]:
     data = job.data
     tools = toolchain(
@@ -137,21 +143,26 @@ def _content(job: Job, base: dict[str, str]) -> dict[str, Any]:
     }
 
 
-@cache
 def file_sha256(path: Path) -> str:
-    """The hash of a file. Raises EmitcError where it cannot be read."""
+    """The hash of a file. A worker may live longer than a sweep: a file that changed is read again. Raises EmitcError."""
     try:
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-        return digest.hexdigest()
+        status = path.stat()
+        return _hashed(path, status.st_mtime_ns, status.st_size, status.st_ino)
     except OSError as error:
         where, hint = Where(model=str(path)), "correct the path or its rights"
         raise EmitcError("a file of the sweep cannot be read", where, error.strerror or str(error), hint) from error
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
+def _hashed(path: Path, changed: int, size: int, inode: int) -> str:
+    """The hash of a file that was last changed at that time and has that size."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
 def model_sha256(path: Path) -> str:
     """The hash of a model's file; with those of the files of constants that an ONNX file may name.
 
@@ -170,7 +181,6 @@ def model_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-@cache
 def data_sha256(path: Path) -> str:
     """The hash of a data file, or of the names and contents of all files of a folder. Raises EmitcError."""
     if not path.is_dir():

@@ -209,7 +209,7 @@ def line(what: str, each: Judged) -> str:
 def main() -> None:
     """Searches, and compares the best candidate that has no more RAM than the seed network on images that decided nothing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--trials", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     digits = Digits()

@@ -72,10 +72,6 @@ def test_what_is_known_is_not_computed_again(small: Spec, tmp_path: Path) -> Non
     assert again.computed == 0 and again.rows == first.rows
     model = small.models[0]
     model.write_bytes(model.read_bytes() + b"\0")  # other content, the same network
-    from emitc.sweep import jobs
-
-    for cached in (jobs.file_sha256, jobs.model_sha256):
-        cached.cache_clear()
     assert run_sweep(small, options).computed == 6
     assert run_sweep(replace(small, samples=5), options).computed == 18
 

@@ -67,6 +67,9 @@ def _page(path: Path, board: str | None, samples: int, values: dict[str, Any]) -
         from emitc.sweep.journal import read_rows
 
         rows = list(read_rows(path))
+        if not rows:
+            why, hint = "none of its lines is a row of a sweep", "name the folder of emitc sweep -o"
+            raise EmitcError("there is nothing to report", Where(option=str(path)), why, hint)
         name = path.absolute().parent.name
         return "sweep", sweep_page(name, rows), name
     from emitc.report.page.model import Findings, model_page

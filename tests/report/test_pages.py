@@ -256,6 +256,22 @@ def test_a_page_replaces_only_a_page(tmp_path: Path) -> None:
     assert empty.exit_code == 2 and "neither manifest.json nor results.jsonl" in empty.output
 
 
+def test_rows_that_make_no_sense_are_left_out(opened: Opened, tmp_path: Path) -> None:
+    odd = row("odd", 1, 2, target={"a": [1]}, seconds="x", error=[1], arena_bytes=True, proven=3)
+    lines = [
+        json.dumps(odd),
+        json.dumps(row("nan", 1, 2)).replace("0.1", "NaN"),
+        "{}",
+        json.dumps(row("b.tflite", 3, 4)),
+    ]
+    (tmp_path / "results.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    report(tmp_path, "-o", tmp_path / "r.html")
+    assert opened(tmp_path / "r.html").locator("#count").inner_text() == "2 of 2 rows"
+    (tmp_path / "results.jsonl").write_text("{}\n", encoding="utf-8")
+    done = CliRunner().invoke(cli, ["report", str(tmp_path), "-o", str(tmp_path / "x.html")])
+    assert done.exit_code == 2 and "none of its lines is a row of a sweep" in done.output
+
+
 @pytest.mark.corpus
 def test_the_largest_model_opens_in_two_seconds(opened: Opened, shared_models: Path, tmp_path: Path) -> None:
     largest = max((shared_models / "tflite").glob("*.tflite"), key=lambda path: path.stat().st_size)

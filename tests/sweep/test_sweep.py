@@ -91,7 +91,8 @@ def test_lines_that_are_no_rows_are_left_out(small: Spec, tmp_path: Path) -> Non
     whole = run_sweep(small, options)
     journal = tmp_path / "out" / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
-    hostile = b'[1]\nnull\n{"key": 1}\n' + b"[" * 5000 + b'\n{"key": "x", "model": "m", "status": "?", "seconds": 1}\n'
+    hostile = lines[9].replace(b'"error": null', b'"error": NaN') + b'[1]\nnull\n{"key": 1}\n' + b"[" * 5000
+    hostile += b'\n{"key": "x", "model": "m", "status": "?", "seconds": 1}\n'
     journal.write_bytes(b"".join(lines[:7]) + hostile + lines[8][:40])  # the last line is cut off
     resumed = run_sweep(small, options)
     assert resumed.computed == 11 and timeless(resumed.rows) == timeless(whole.rows)

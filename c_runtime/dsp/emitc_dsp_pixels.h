@@ -54,9 +54,12 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
 #define EMITC_PIXELS_EACH_3(one, c, how) one(c##0, how) one(c##1, how) one(c##2, how)
 #define EMITC_PIXELS_EACH_4(one, c, how) EMITC_PIXELS_EACH_3(one, c, how) one(c##3, how)
 /* All sums of one channel as outputs. of: EMITC_PIXELS_OF_1, or EMITC_PIXELS_OF_256 where they are 256 times that. */
-#define EMITC_PIXELS_START "lsl %[q], %[q], %[odd]\n\tasr %[q], %[q], #1\n\t"
-#define EMITC_PIXELS_ALL_UP(n, c, of) EMITC_PIXELS_START EMITC_PIXELS_EACH_##n(EMITC_PIXELS_UP, c, of##_TWICE)
-#define EMITC_PIXELS_ALL_AWAY(n, c, of) EMITC_PIXELS_START EMITC_PIXELS_EACH_##n(EMITC_PIXELS_AWAY, c, of##_TWICE)
+#define EMITC_PIXELS_ALL_UP(n, c, of) EMITC_PIXELS_EACH_##n(EMITC_PIXELS_UP, c, of##_TWICE)
+#define EMITC_PIXELS_ALL_AWAY(n, c, of) EMITC_PIXELS_EACH_##n(EMITC_PIXELS_AWAY, c, of##_TWICE)
+/* What is added before the shift, from the offset in q. */
+#define EMITC_PIXELS_START_UP "lsl %[q], %[q], %[odd]\n\tasr %[q], %[q], #1\n\t"
+#define EMITC_PIXELS_START_AWAY EMITC_PIXELS_START_UP
+#define EMITC_PIXELS_START_FLOAT
 /* The same by a float32 factor, in even; q is the output's zero point. */
 #define EMITC_PIXELS_OF_1(sum)
 #define EMITC_PIXELS_OF_256(sum) "asr %[" #sum "], %[" #sum "], #8\n\t"
@@ -75,59 +78,57 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
 #define EMITC_PIXELS_JOIN_0
 #define EMITC_PIXELS_JOIN_1 "add %[b0], %[a0], %[b0], lsl #8\n\t"
 #define EMITC_PIXELS_PART(sum, from) "sub %[b" #sum "], %[b" #sum "], %[a" #sum "]\n\t"
-#define EMITC_PIXELS_SECOND_0(n, all) all(n, b, EMITC_PIXELS_OF_1)
-#define EMITC_PIXELS_SECOND_1(n, all) all(n, b, EMITC_PIXELS_OF_256)
+#define EMITC_PIXELS_SECOND_0(n, all) EMITC_PIXELS_ALL_##all(n, b, EMITC_PIXELS_OF_1)
+#define EMITC_PIXELS_SECOND_1(n, all) EMITC_PIXELS_ALL_##all(n, b, EMITC_PIXELS_OF_256)
 #define EMITC_PIXELS_PART_0(n)
 #define EMITC_PIXELS_PART_1(n) EMITC_PIXELS_EACH_##n(EMITC_PIXELS_PART, , )
-/* Where the factors of the pair's channels are: of channels that have their own (1), or that have all the first (0). */
-#define EMITC_PIXELS_AT_0 "mov %[p], #0\n\t"
-#define EMITC_PIXELS_AT_1 "ldr %[p], %[o]\n\t"
-#define EMITC_PIXELS_NEXT_0
-#define EMITC_PIXELS_NEXT_1 "add %[p], %[p], #1\n\t"
-#define EMITC_PIXELS_FACTORS \
+/* The factors of a channel: of channel p where all have their own (1), or of the first where all have that (0). The
+ * second channel's are loaded in the first case only, in the other one they are there. */
+#define EMITC_PIXELS_FACTORS_0 "ldr %[even], [%[even]]\n\tldrsb %[odd], [%[odd]]\n\tldr %[q], %[offset]\n\t"
+#define EMITC_PIXELS_FACTORS_1 \
     "ldr %[even], [%[even], %[p], lsl #2]\n\tldrsb %[odd], [%[odd], %[p]]\n\tldr %[q], %[offset]\n\t"
-/* Both channels of a pixel in one store; p is the distance from pixel to pixel. */
+#define EMITC_PIXELS_NEXT_0(start)
+#define EMITC_PIXELS_NEXT_1(start) \
+    "add %[p], %[p], #1\n\tldr %[even], %[factor]\n\tldr %[odd], %[right]\n\t" EMITC_PIXELS_FACTORS_1 start
+#define EMITC_PIXELS_PAST_0 "add %[p], %[p], #2\n\t"
+#define EMITC_PIXELS_PAST_1 "add %[p], %[p], #1\n\t"
+/* Both channels of a pixel in one store; q is the distance from pixel to pixel. */
 #define EMITC_PIXELS_BOTH(sum, to) "bfi %[a" #sum "], %[b" #sum "], #8, #24\n\tstrh %[a" #sum "], [%[x]" to "]\n\t"
 #define EMITC_PIXELS_STORE_3 \
-    EMITC_PIXELS_BOTH(0, "") EMITC_PIXELS_BOTH(1, ", %[p]") EMITC_PIXELS_BOTH(2, ", %[p], lsl #1")
+    EMITC_PIXELS_BOTH(0, "") EMITC_PIXELS_BOTH(1, ", %[q]") EMITC_PIXELS_BOTH(2, ", %[q], lsl #1")
 #define EMITC_PIXELS_STORE_4 \
-    EMITC_PIXELS_STORE_3 "add %[x], %[x], %[p]\n\t" EMITC_PIXELS_BOTH(3, ", %[p], lsl #1")
-/* Pairs of channels until `count` are done. sums: text that adds up a pair's products. */
+    EMITC_PIXELS_STORE_3 "add %[x], %[x], %[q]\n\t" EMITC_PIXELS_BOTH(3, ", %[q], lsl #1")
+/* Pairs of channels until `count` are done. sums: text that adds up a pair's products. Loads next to each other take
+ * less time, so they are put together. */
 #define EMITC_PIXELS_PAIRS(n, sums, all, each, joined) \
     "2:\n\t" \
-    "ldr %[x], %[first]\n\tldr %[p], %[o]\n\tldr %[odd], %[back]\n\tldr %[even], %[bias]\n\t" \
-    "sub %[w], %[w], %[odd]\n\t" \
+    "ldr %[x], %[first]\n\tldr %[p], %[o]\n\tldr %[even], %[bias]\n\t" \
     "add %[even], %[even], %[p], lsl #2\n\t" \
     "ldr %[a0], [%[even]]\n\tldr %[b0], [%[even], #4]\n\t" \
     EMITC_PIXELS_JOIN_##joined sums EMITC_PIXELS_PART_##joined(n) \
-    EMITC_PIXELS_AT_##each \
-    "ldr %[q], %[o]\n\tldr %[x], %[y]\n\tldr %[even], %[factor]\n\tldr %[odd], %[right]\n\t" \
-    "add %[x], %[x], %[q]\n\t" \
-    EMITC_PIXELS_FACTORS all(n, a, EMITC_PIXELS_OF_1) \
-    EMITC_PIXELS_AT_##each \
-    "ldr %[even], %[factor]\n\tldr %[odd], %[right]\n\t" \
-    EMITC_PIXELS_NEXT_##each \
-    EMITC_PIXELS_FACTORS "ldr %[p], %[step]\n\t" \
-    EMITC_PIXELS_SECOND_##joined(n, all) EMITC_PIXELS_STORE_##n \
-    "ldr %[p], %[o]\n\tldr %[q], %[count]\n\t" \
-    "add %[p], %[p], #2\n\t" \
+    "ldr %[p], %[o]\n\tldr %[x], %[y]\n\tldr %[even], %[factor]\n\tldr %[odd], %[right]\n\t" \
+    "add %[x], %[x], %[p]\n\t" \
+    EMITC_PIXELS_FACTORS_##each EMITC_PIXELS_START_##all EMITC_PIXELS_ALL_##all(n, a, EMITC_PIXELS_OF_1) \
+    EMITC_PIXELS_NEXT_##each(EMITC_PIXELS_START_##all) EMITC_PIXELS_SECOND_##joined(n, all) \
+    "ldr %[q], %[step]\n\tldr %[even], %[count]\n\t" \
+    EMITC_PIXELS_STORE_##n \
+    EMITC_PIXELS_PAST_##each \
     "str %[p], %[o]\n\t" \
-    "cmp %[p], %[q]\n\t" \
+    "cmp %[p], %[even]\n\t" \
     "bne 2b"
 #if defined(__ARM_FP)
 #define EMITC_PIXELS_CLOBBERED "cc", "memory", "s0", "s1", "s2", "s3", "s4"
 #else
 #define EMITC_PIXELS_CLOBBERED "cc", "memory"
 #endif
-/* The text in its operands. places: states skip, skipped and end. */
+/* The text in its operands. places: states skipped, back and end. */
 #define EMITC_PIXELS_TEXT(n, places, sums, all, one, add, each, joined) \
     places EMITC_TILE_LOCALS \
     const int32_t *const bias = c->bias + channel; \
     const int32_t *const factor = (const int32_t *)c->factor + (each) * channel; \
     const int8_t *const right = c->right + (each) * channel; \
     const int32_t offset = c->offset; \
-    const uint32_t *const first = (const uint32_t *)emitc_before(x, 16 * skip); \
-    const int32_t back = 4 * skip; \
+    const uint32_t *const first = x; \
     const uint32_t *at; \
     int32_t o = 0; \
     int32_t a0, b0; \
@@ -153,9 +154,47 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
         } \
     }
 
+/* To the sums a and b of one pixel adds the products of one word of weights. x: of every fourth word. */
+#define EMITC_PIXELS_WORD(number, joined) \
+    { \
+        const uint32_t weights = emitc_four(w + 4 * (number)); \
+        b = emitc_joined_mac(b, at[4 * (number)], joined ? weights : emitc_odd(weights)); \
+        a = emitc_pair_mac(a, at[4 * (number)], emitc_even(weights)); \
+    }
+/* What makes all channels of a single pixel, where pixels are in every fourth word. Its arguments are EMITC_PIXELS'. */
+#if defined(__OPTIMIZE_SIZE__)
+#define EMITC_PIXELS_ALONE_1(one, each, joined)
+#else
+#define EMITC_PIXELS_ALONE_1(one, each, joined) \
+    if (pixels == 1) { \
+        for (int32_t o = 0; o < out_c; o += 2) { \
+            const int32_t channel = o + 1 < out_c ? o : out_c - 2; \
+            const uint32_t *at = x; \
+            int32_t a = c->bias[channel]; \
+            int32_t b = c->bias[channel + 1]; \
+            b = joined ? emitc_joined_start(a, b) : b; \
+            for (int32_t two = words >> 1; two > 0; two--) { \
+                EMITC_PIXELS_WORD(0, joined) \
+                EMITC_PIXELS_WORD(1, joined) \
+                at += 8; \
+                w += 8; \
+            } \
+            if (words & 1) { \
+                EMITC_PIXELS_WORD(0, joined) \
+                at += 4; \
+                w += 4; \
+            } \
+            y[channel] = one(c, (each) * channel, a); \
+            y[channel + 1] = one(c, (each) * (channel + 1), joined ? emitc_joined_second(b, a) : b); \
+        } \
+        return; \
+    }
+#endif
+#define EMITC_PIXELS_ALONE_0(one, each, joined)
+
 /* A function for all channels, out_c, of up to n output pixels, which follow each other. x, words: as `add` takes them.
  * Less than n pixels are stored on the side first. Of an odd number of channels, the last pair is the last two. */
-#define EMITC_PIXELS(name, how, n, places, sums, all, one, add, each, joined) \
+#define EMITC_PIXELS(name, how, n, places, sums, all, one, add, alone, each, joined) \
     EMITC_ALWAYS_INLINE const int8_t *name##_channels(const emitc_out_channels *c, int32_t channel, int32_t count, \
         const uint32_t *x, const int8_t *w, int32_t words, int8_t *y, int32_t step) \
     { \
@@ -165,6 +204,7 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
     EMITC_NOINLINE void name(const emitc_out_channels *c, const uint32_t *x, const int8_t *w, int32_t words, \
         int32_t out_c, int8_t *y, int32_t pixels) \
     { \
+        EMITC_PIXELS_ALONE_##alone(one, each, joined) \
         int8_t side[2 * (n)]; \
         const bool whole = pixels == (n); \
         for (int32_t o = 0; o < out_c;) { \
@@ -179,29 +219,28 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
         } \
     }
 /* By the name of the requantization: how it is made of the text and of `one`. */
-#define EMITC_PIXELS_up(name, n, places, sums, add, each, joined) \
-    EMITC_PIXELS(name, EMITC_PIXELS_TEXT, n, places, sums, EMITC_PIXELS_ALL_UP, emitc_channel_up, add, each, joined)
-#define EMITC_PIXELS_away(name, n, places, sums, add, each, joined) \
-    EMITC_PIXELS(name, EMITC_PIXELS_TEXT, n, places, sums, EMITC_PIXELS_ALL_AWAY, emitc_channel_away, add, each, joined)
+#define EMITC_PIXELS_up(name, n, places, sums, add, alone, each, joined) \
+    EMITC_PIXELS(name, EMITC_PIXELS_TEXT, n, places, sums, UP, emitc_channel_up, add, alone, each, joined)
+#define EMITC_PIXELS_away(name, n, places, sums, add, alone, each, joined) \
+    EMITC_PIXELS(name, EMITC_PIXELS_TEXT, n, places, sums, AWAY, emitc_channel_away, add, alone, each, joined)
 #if defined(__ARM_FP)
-#define EMITC_PIXELS_float(name, n, places, sums, add, each, joined) \
-    EMITC_PIXELS(name, EMITC_PIXELS_TEXT, n, places, sums, EMITC_PIXELS_ALL_FLOAT, emitc_channel_float, add, each, \
-        joined)
+#define EMITC_PIXELS_float(name, n, places, sums, add, alone, each, joined) \
+    EMITC_PIXELS(name, EMITC_PIXELS_TEXT, n, places, sums, FLOAT, emitc_channel_float, add, alone, each, joined)
 #else
-#define EMITC_PIXELS_float(name, n, places, sums, add, each, joined) \
-    EMITC_PIXELS(name, EMITC_PIXELS_LOOP, n, places, sums, , emitc_channel_float, add, each, joined)
+#define EMITC_PIXELS_float(name, n, places, sums, add, alone, each, joined) \
+    EMITC_PIXELS(name, EMITC_PIXELS_LOOP, n, places, sums, , emitc_channel_float, add, alone, each, joined)
 #endif
 
 /* Four pixels whose values are widened in every fourth word, as emitc_tile_sums takes them. */
 #define EMITC_PIXELS_OF_TILES(how) \
     EMITC_PIXELS_##how(emitc_pixels_##how, 4, EMITC_TILE_PLACES(0), EMITC_TILE_SUMS(EMITC_TILE_WIDEN_0), \
-        emitc_tile_sums, 1, 0) \
+        emitc_tile_sums, 1, 1, 0) \
     EMITC_PIXELS_##how(emitc_pixels_##how##_shared, 4, EMITC_TILE_PLACES(0), EMITC_TILE_SUMS(EMITC_TILE_WIDEN_0), \
-        emitc_tile_sums, 0, 0) \
+        emitc_tile_sums, 1, 0, 0) \
     EMITC_PIXELS_##how(emitc_pixels_##how##_joined, 4, EMITC_TILE_PLACES(1), EMITC_TILE_SUMS(EMITC_TILE_WIDEN_1), \
-        emitc_tile_sums, 1, 1) \
+        emitc_tile_sums, 1, 1, 1) \
     EMITC_PIXELS_##how(emitc_pixels_##how##_shared_joined, 4, EMITC_TILE_PLACES(1), \
-        EMITC_TILE_SUMS(EMITC_TILE_WIDEN_1), emitc_tile_sums, 0, 1)
+        EMITC_TILE_SUMS(EMITC_TILE_WIDEN_1), emitc_tile_sums, 1, 0, 1)
 EMITC_PIXELS_OF_TILES(up)
 EMITC_PIXELS_OF_TILES(away)
 EMITC_PIXELS_OF_TILES(float)

@@ -273,11 +273,36 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
 #define EMITC_TILE_COPY \
     "mov %[a1], %[a0]\n\tmov %[a2], %[a0]\n\tmov %[a3], %[a0]\n\t" \
     "mov %[b1], %[b0]\n\tmov %[b2], %[b0]\n\tmov %[b3], %[b0]\n\t"
+/* What begins the sums of all pixels, and moves x and w back by what the first turn leaves out. For speed this is the
+ * first word, which reads the bias in place of six copies of it. */
+#if defined(__OPTIMIZE_SIZE__)
+#define EMITC_TILE_FIRST(widen) \
+    "ldr %[p], %[back]\n\t" EMITC_TILE_COPY "sub %[w], %[w], %[p]\n\tsub %[x], %[x], %[p], lsl #2\n\t"
+#else
+#define EMITC_TILE_FIRST(widen) \
+    "ldr %[odd], [%[w]]\n\t" \
+    "ldr %[p], [%[x]]\n\t" \
+    "ldr %[q], [%[x], #4]\n\t" \
+    "ldr %[a2], [%[x], #8]\n\t" \
+    "ldr %[a3], [%[x], #12]\n\t" \
+    "ldr %[b1], %[back]\n\t" \
+    "sxtb16 %[even], %[odd]\n\t" widen \
+    "sub %[w], %[w], %[b1]\n\t" \
+    "sub %[x], %[x], %[b1], lsl #2\n\t" \
+    "smlad %[b3], %[a3], %[odd], %[b0]\n\t" \
+    "smlad %[a3], %[a3], %[even], %[a0]\n\t" \
+    "smlad %[b2], %[a2], %[odd], %[b0]\n\t" \
+    "smlad %[a2], %[a2], %[even], %[a0]\n\t" \
+    "smlad %[b1], %[q], %[odd], %[b0]\n\t" \
+    "smlad %[a1], %[q], %[even], %[a0]\n\t" \
+    "smlad %[b0], %[p], %[odd], %[b0]\n\t" \
+    "smlad %[a0], %[p], %[even], %[a0]\n\t"
+#endif
 /* All words. The first turn is entered late, so that the last one ends with the last word: `skipped` bytes of its code
- * are left out, and x and w start as many words before the first one. */
+ * are left out. */
 #define EMITC_TILE_SUMS(widen) \
+    EMITC_TILE_FIRST(widen) \
     "ldr %[q], %[skipped]\n\t" \
-    EMITC_TILE_COPY \
     ".p2align 2\n\t" \
     "add pc, %[q]\n\t" /* from 4 bytes further on */ \
     "nop\n" \
@@ -285,9 +310,18 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
     "ldr %[p], %[end]\n\t" \
     "cmp %[x], %[p]\n\t" \
     "bne 1b\n\t"
-/* The first pointer to the values, and what the loop reads. */
-#define EMITC_TILE_PLACES(joined) \
+/* What the loop reads. A first word that is the only one leaves out the whole turn. */
+#if defined(__OPTIMIZE_SIZE__)
+#define EMITC_TILE_LEFT_OUT \
     const int32_t skip = -words & (EMITC_TILE_TURN - 1); \
+    const int32_t back = 4 * skip;
+#else
+#define EMITC_TILE_LEFT_OUT \
+    const int32_t skip = words > 1 ? (1 - words) & (EMITC_TILE_TURN - 1) : EMITC_TILE_TURN; \
+    const int32_t back = 4 * skip - 4;
+#endif
+#define EMITC_TILE_PLACES(joined) \
+    EMITC_TILE_LEFT_OUT \
     const int32_t skipped = skip * EMITC_TILE_WORD_BYTES(joined); \
     const uint32_t *const end = x + 4 * words;
 #define EMITC_TILE_LOCALS \
@@ -308,14 +342,16 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(
 #if EMITC_TILE_ASM
     EMITC_TILE_PLACES(joined)
     EMITC_TILE_LOCALS
-    const uint32_t *at = (const uint32_t *)emitc_before(x, 16 * skip);
-    const int8_t *w = (const int8_t *)emitc_before(*weights, 4 * skip);
+    const uint32_t *at = x;
+    const int8_t *w = *weights;
     if (joined) {
         __asm__ volatile(EMITC_TILE_SUMS(EMITC_TILE_WIDEN_1)
-            : EMITC_TILE_REGISTERS("+r", a, b) : [skipped] "m"(skipped), [end] "m"(end) : "cc", "memory");
+            : EMITC_TILE_REGISTERS("+r", a, b)
+            : [skipped] "m"(skipped), [back] "m"(back), [end] "m"(end) : "cc", "memory");
     } else {
         __asm__ volatile(EMITC_TILE_SUMS(EMITC_TILE_WIDEN_0)
-            : EMITC_TILE_REGISTERS("+r", a, b) : [skipped] "m"(skipped), [end] "m"(end) : "cc", "memory");
+            : EMITC_TILE_REGISTERS("+r", a, b)
+            : [skipped] "m"(skipped), [back] "m"(back), [end] "m"(end) : "cc", "memory");
     }
     const emitc_tile t = {a, a1, a2, a3, b, b1, b2, b3};
 #else

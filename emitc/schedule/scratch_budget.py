@@ -28,6 +28,9 @@ DEFAULT_BYTES = 240
 DEFAULT_COST_RATIO_LIMIT = 1.2
 """Kernels with less scratch may cost so many times what the fastest ones do, and as much more as the arena gets smaller: cost
 times arena, both against the fastest kernels', stays below it. Otherwise the fastest are taken all the same."""
+STREAMED_COST_RATIO_LIMIT = 1.05
+STREAMED_GAIN = 0.9
+"""The same where the fastest kernels run row by row already: so much cost, for an arena of at most this share."""
 LEAST_SHARES = (0.0, 1 / 32, 1 / 12)
 """The same for the smallest arena: the first share at which the cost is at most COST_RATIO_LIMIT times the fastest kernels'."""
 COST_RATIO_LIMIT = 1.2
@@ -60,8 +63,11 @@ def _fit(
 ) -> Arenas:
     """The same without those kernels."""
     fastest, small = scheduled({}), optimize == "size"
-    if budget is None and not small and (_little(fastest) or _saving(fastest, by_rows)):
-        return fastest
+    if budget is None and not small:
+        if _has_segments(fastest) and (_little(fastest) or _saving(fastest, by_rows)):
+            return _streamed(scheduled, nodes, fastest)
+        if _little(fastest):
+            return fastest
     if isinstance(budget, int) and not small and fastest.plan.arena_bytes <= budget:
         return fastest
     without_scratch = scheduled(dict.fromkeys(nodes, 0))
@@ -69,7 +75,7 @@ def _fit(
     if small:
         limits = [least]
     elif budget is None:
-        limits = [least + max(int(least * DEFAULT_SHARE), DEFAULT_BYTES)]
+        limits = [_default_limit(least)]
     elif isinstance(budget, str):
         # Where nothing runs row by row the default's arena is the smallest, or nearly so.
         largest = 1.0 if _has_segments(without_scratch) else DEFAULT_SHARE
@@ -88,6 +94,23 @@ def _fit(
     if best.plan.arena_bytes / fastest.plan.arena_bytes * best.cycles() > cost_limit:
         best = fastest
     return best if by_rows is None else _rows(by_rows, nodes, best, cost_limit)
+
+
+def _default_limit(least: int) -> int:
+    return least + max(int(least * DEFAULT_SHARE), DEFAULT_BYTES)
+
+
+def _streamed(scheduled: Scheduled, nodes: Sequence[int], fastest: Arenas) -> Arenas:
+    """The fastest kernels, which run row by row; or some with less scratch, where more layers can run so for few cycles."""
+    without_scratch = scheduled(dict.fromkeys(nodes, 0))
+    least, most = without_scratch.plan.arena_bytes, STREAMED_GAIN * fastest.plan.arena_bytes
+    if least > most:
+        return fastest
+    limit = _default_limit(least)
+    fitted = _fitted(scheduled, fastest, without_scratch, limit, one_kernel_per_type=False)
+    best = min(fitted, key=Arenas.cycles, default=fastest)
+    few = best.cycles() <= STREAMED_COST_RATIO_LIMIT * fastest.cycles()
+    return best if few and best.plan.arena_bytes <= most else fastest
 
 
 def _with_spare(scheduled: Scheduled, best: Arenas, budget: int | str | None, by_rows: ByRows | None) -> Arenas:

@@ -344,6 +344,28 @@ EMITC_NOINLINE uint32_t *emitc_widened_window(
     const int32_t end = from + s->run > s->row ? s->row - from : s->run;
     const bool fours = (first & 3) == 0 && ((end & 3) == 0 || end == s->run);
     const uint32_t zeros = emitc_twice(s->zero);
+#if !defined(__OPTIMIZE_SIZE__)
+    if (s->run == 4) { /* a word for each row, as of one channel */
+        for (int32_t ky = s->rows; ky > 0; ky--) {
+            uint32_t word = 0x01010101u * (uint8_t)s->zero;
+            if (top >= 0 && top < s->in_h) {
+                const int8_t *const at = x + top * s->row + from;
+                if (end - first == 4) {
+                    word = emitc_four(at);
+                } else {
+                    for (int32_t i = first; i < end; i++) {
+                        word ^= (uint32_t)(uint8_t)(at[i] ^ s->zero) << 8 * i;
+                    }
+                }
+            }
+            to[0] = emitc_even(word);
+            to[step] = emitc_odd(word);
+            to += 2 * step;
+            top += s->down;
+        }
+        return to;
+    }
+#endif
     for (int32_t ky = s->rows; ky > 0; ky--) {
         const int32_t at = top * s->row + from;
         if (top < 0 || top >= s->in_h || first >= end) {

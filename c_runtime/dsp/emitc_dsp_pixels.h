@@ -98,17 +98,18 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
     EMITC_PIXELS_BOTH(0, "") EMITC_PIXELS_BOTH(1, ", %[q]") EMITC_PIXELS_BOTH(2, ", %[q], lsl #1")
 #define EMITC_PIXELS_STORE_4 \
     EMITC_PIXELS_STORE_3 "add %[x], %[x], %[q]\n\t" EMITC_PIXELS_BOTH(3, ", %[q], lsl #1")
-/* Pairs of channels until `count` are done. sums: text that adds up a pair's products. Loads next to each other take
+/* Pairs of channels until `count` are done. sums: text that adds up a pair's products, joined ones from
+ * EMITC_PIXELS_JOIN_1 on. Loads next to each other take
  * less time, so they are put together. */
 #define EMITC_PIXELS_PAIRS(n, sums, all, each, joined) \
     "2:\n\t" \
     "ldr %[x], %[first]\n\tldr %[p], %[o]\n\tldr %[even], %[bias]\n\t" \
     "add %[even], %[even], %[p], lsl #2\n\t" \
     "ldr %[a0], [%[even]]\n\tldr %[b0], [%[even], #4]\n\t" \
-    EMITC_PIXELS_JOIN_##joined sums EMITC_PIXELS_PART_##joined(n) \
-    "ldr %[p], %[o]\n\tldr %[x], %[y]\n\tldr %[even], %[factor]\n\tldr %[odd], %[right]\n\t" \
-    "add %[x], %[x], %[p]\n\t" \
-    EMITC_PIXELS_FACTORS_##each EMITC_PIXELS_START_##all EMITC_PIXELS_ALL_##all(n, a, EMITC_PIXELS_OF_1) \
+    sums EMITC_PIXELS_PART_##joined(n) \
+    "ldr %[p], %[o]\n\tldr %[even], %[factor]\n\tldr %[odd], %[right]\n\tldr %[x], %[y]\n\t" \
+    EMITC_PIXELS_FACTORS_##each "add %[x], %[x], %[p]\n\t" \
+    EMITC_PIXELS_START_##all EMITC_PIXELS_ALL_##all(n, a, EMITC_PIXELS_OF_1) \
     EMITC_PIXELS_NEXT_##each(EMITC_PIXELS_START_##all) EMITC_PIXELS_SECOND_##joined(n, all) \
     "ldr %[q], %[step]\n\tldr %[even], %[count]\n\t" \
     EMITC_PIXELS_STORE_##n \
@@ -133,7 +134,7 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
     int32_t o = 0; \
     int32_t a0, b0; \
     __asm__ volatile(EMITC_PIXELS_PAIRS(n, sums, all, each, joined) \
-        : EMITC_TILE_REGISTERS("=&r", a0, b0), [o] "+m"(o) \
+        : EMITC_TILE_REGISTERS("=&", a0, b0), [o] "+m"(o) \
         : [skipped] "m"(skipped), [end] "m"(end), [bias] "m"(bias), [factor] "m"(factor), [right] "m"(right), \
           [offset] "m"(offset), [first] "m"(first), [back] "m"(back), [count] "m"(count), [y] "m"(y), [step] "m"(step) \
         : EMITC_PIXELS_CLOBBERED);
@@ -154,13 +155,10 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
         } \
     }
 
-/* To the sums a and b of one pixel adds the products of one word of weights. x: of every fourth word. */
-#define EMITC_PIXELS_WORD(number, joined) \
-    { \
-        const uint32_t weights = emitc_four(w + 4 * (number)); \
-        b = emitc_joined_mac(b, at[4 * (number)], joined ? weights : emitc_odd(weights)); \
-        a = emitc_pair_mac(a, at[4 * (number)], emitc_even(weights)); \
-    }
+/* To the sums a and b of one pixel adds the products of one word of weights. */
+#define EMITC_PIXELS_WORD(values, weights, joined) \
+    b = emitc_joined_mac(b, values, joined ? (weights) : emitc_odd(weights)); \
+    a = emitc_pair_mac(a, values, emitc_even(weights));
 /* What makes all channels of a single pixel, where pixels are in every fourth word. Its arguments are EMITC_PIXELS'. */
 #if defined(__OPTIMIZE_SIZE__)
 #define EMITC_PIXELS_ALONE_1(one, each, joined)
@@ -174,14 +172,18 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
             int32_t b = c->bias[channel + 1]; \
             b = joined ? emitc_joined_start(a, b) : b; \
             for (int32_t two = words >> 1; two > 0; two--) { \
-                EMITC_PIXELS_WORD(0, joined) \
-                EMITC_PIXELS_WORD(1, joined) \
+                const uint32_t first = emitc_four(w); \
+                const uint32_t second = emitc_four(w + 4); \
+                const uint32_t values = at[0]; \
+                const uint32_t next = at[4]; \
+                EMITC_PIXELS_WORD(values, first, joined) \
+                EMITC_PIXELS_WORD(next, second, joined) \
                 at += 8; \
                 w += 8; \
             } \
             if (words & 1) { \
-                EMITC_PIXELS_WORD(0, joined) \
-                at += 4; \
+                const uint32_t last = emitc_four(w); \
+                EMITC_PIXELS_WORD(at[0], last, joined) \
                 w += 4; \
             } \
             y[channel] = one(c, (each) * channel, a); \
@@ -232,15 +234,14 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
 #endif
 
 /* Four pixels whose values are widened in every fourth word, as emitc_tile_sums takes them. */
+#define EMITC_PIXELS_OF_TILE(how, suffix, each, joined) \
+    EMITC_PIXELS_##how(emitc_pixels_##how##suffix, 4, EMITC_TILE_PLACES(joined), \
+        EMITC_TILE_SUMS(EMITC_TILE_WIDEN_##joined, EMITC_PIXELS_JOIN_##joined), emitc_tile_sums, 1, each, joined)
 #define EMITC_PIXELS_OF_TILES(how) \
-    EMITC_PIXELS_##how(emitc_pixels_##how, 4, EMITC_TILE_PLACES(0), EMITC_TILE_SUMS(EMITC_TILE_WIDEN_0), \
-        emitc_tile_sums, 1, 1, 0) \
-    EMITC_PIXELS_##how(emitc_pixels_##how##_shared, 4, EMITC_TILE_PLACES(0), EMITC_TILE_SUMS(EMITC_TILE_WIDEN_0), \
-        emitc_tile_sums, 1, 0, 0) \
-    EMITC_PIXELS_##how(emitc_pixels_##how##_joined, 4, EMITC_TILE_PLACES(1), EMITC_TILE_SUMS(EMITC_TILE_WIDEN_1), \
-        emitc_tile_sums, 1, 1, 1) \
-    EMITC_PIXELS_##how(emitc_pixels_##how##_shared_joined, 4, EMITC_TILE_PLACES(1), \
-        EMITC_TILE_SUMS(EMITC_TILE_WIDEN_1), emitc_tile_sums, 1, 0, 1)
+    EMITC_PIXELS_OF_TILE(how, , 1, 0) \
+    EMITC_PIXELS_OF_TILE(how, _shared, 0, 0) \
+    EMITC_PIXELS_OF_TILE(how, _joined, 1, 1) \
+    EMITC_PIXELS_OF_TILE(how, _shared_joined, 0, 1)
 EMITC_PIXELS_OF_TILES(up)
 EMITC_PIXELS_OF_TILES(away)
 EMITC_PIXELS_OF_TILES(float)

@@ -60,7 +60,7 @@ EMITC_ALWAYS_INLINE void emitc_fill_few(int8_t *to, int32_t first, int32_t end, 
 /* The same in its operands, from the sums a and b on. */
 #define EMITC_SPAN_ADD(row, pitch, words) \
     __asm__ volatile(EMITC_SPAN_ROWS(row, pitch, words) \
-        : EMITC_TILE_REGISTERS("+r", a, b) : [end] "m"(end) : "cc", "memory");
+        : EMITC_TILE_REGISTERS("+", a, b) : [end] "m"(end) : "cc", "memory");
 /* What the loop reads, as EMITC_PIXELS takes it; its first turn is a whole one. words: rows of the windows. */
 #define EMITC_SPAN_PLACES(pitch) \
     const int32_t skipped = 0; \

@@ -239,16 +239,16 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
 /* One word of weights, two values of two channels, meets the same two values of four pixels: 16 products. Neighbouring
  * loads overlap. number: of the word in the turn. widen: EMITC_TILE_WIDEN_0, or _1 of joined weights. */
 #define EMITC_TILE_WORD(number, widen) \
-    "ldr.w %[odd], [%[w], #4*" #number "]\n\t" \
-    "ldr.w %[p], [%[x], #16*" #number "]\n\t" \
-    "ldr.w %[q], [%[x], #16*" #number "+4]\n\t" \
+    "ldr.n %[odd], [%[w], #4*" #number "]\n\t" \
+    "ldr.n %[p], [%[x], #16*" #number "]\n\t" \
+    "ldr.n %[q], [%[x], #16*" #number "+4]\n\t" \
     "sxtb16 %[even], %[odd]\n\t" widen \
     "smlad %[a0], %[p], %[even], %[a0]\n\t" \
     "smlad %[b0], %[p], %[odd], %[b0]\n\t" \
     "smlad %[a1], %[q], %[even], %[a1]\n\t" \
     "smlad %[b1], %[q], %[odd], %[b1]\n\t" \
-    "ldr.w %[p], [%[x], #16*" #number "+8]\n\t" \
-    "ldr.w %[q], [%[x], #16*" #number "+12]\n\t" \
+    "ldr.n %[p], [%[x], #16*" #number "+8]\n\t" \
+    "ldr.n %[q], [%[x], #16*" #number "+12]\n\t" \
     "smlad %[a2], %[p], %[even], %[a2]\n\t" \
     "smlad %[b2], %[p], %[odd], %[b2]\n\t" \
     "smlad %[a3], %[q], %[even], %[a3]\n\t" \
@@ -256,7 +256,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
 #define EMITC_TILE_WIDEN_0 "sxtb16 %[odd], %[odd], ror #8\n\t"
 #define EMITC_TILE_WIDEN_1
 /* Bytes of its code. */
-#define EMITC_TILE_WORD_BYTES(joined) ((joined) ? 56 : 60)
+#define EMITC_TILE_WORD_BYTES(joined) ((joined) ? 46 : 50)
 /* A turn of the loop, and the number of its words. */
 #if defined(__OPTIMIZE_SIZE__)
 #define EMITC_TILE_TURN 2
@@ -274,36 +274,26 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
     "mov %[a1], %[a0]\n\tmov %[a2], %[a0]\n\tmov %[a3], %[a0]\n\t" \
     "mov %[b1], %[b0]\n\tmov %[b2], %[b0]\n\tmov %[b3], %[b0]\n\t"
 /* What begins the sums of all pixels, and moves x and w back by what the first turn leaves out. For speed this is the
- * first word, which reads the bias in place of six copies of it. */
+ * first word, which reads the bias in place of six copies of it. join: text between its loads and its products. */
 #if defined(__OPTIMIZE_SIZE__)
-#define EMITC_TILE_FIRST(widen) \
-    "ldr %[p], %[back]\n\t" EMITC_TILE_COPY "sub %[w], %[w], %[p]\n\tsub %[x], %[x], %[p], lsl #2\n\t"
+#define EMITC_TILE_FIRST(widen, join) \
+    "ldr %[p], %[back]\n\tldr %[q], %[skipped]\n\t" join EMITC_TILE_COPY \
+    "sub %[w], %[w], %[p]\n\tsub %[x], %[x], %[p], lsl #2\n\t"
 #else
-#define EMITC_TILE_FIRST(widen) \
-    "ldr %[odd], [%[w]]\n\t" \
-    "ldr %[p], [%[x]]\n\t" \
-    "ldr %[q], [%[x], #4]\n\t" \
-    "ldr %[a2], [%[x], #8]\n\t" \
-    "ldr %[a3], [%[x], #12]\n\t" \
-    "ldr %[b1], %[back]\n\t" \
-    "sxtb16 %[even], %[odd]\n\t" widen \
-    "sub %[w], %[w], %[b1]\n\t" \
-    "sub %[x], %[x], %[b1], lsl #2\n\t" \
-    "smlad %[b3], %[a3], %[odd], %[b0]\n\t" \
-    "smlad %[a3], %[a3], %[even], %[a0]\n\t" \
-    "smlad %[b2], %[a2], %[odd], %[b0]\n\t" \
-    "smlad %[a2], %[a2], %[even], %[a0]\n\t" \
-    "smlad %[b1], %[q], %[odd], %[b0]\n\t" \
-    "smlad %[a1], %[q], %[even], %[a0]\n\t" \
-    "smlad %[b0], %[p], %[odd], %[b0]\n\t" \
-    "smlad %[a0], %[p], %[even], %[a0]\n\t"
+#define EMITC_TILE_FIRST(widen, join) \
+    "ldr %[odd], [%[w]]\n\tldr %[p], [%[x]]\n\tldr %[a1], [%[x], #4]\n\t" \
+    "ldr %[a2], [%[x], #8]\n\tldr %[a3], [%[x], #12]\n\tldr %[b1], %[back]\n\tldr %[q], %[skipped]\n\t" \
+    join "sxtb16 %[even], %[odd]\n\t" widen \
+    "sub %[w], %[w], %[b1]\n\tsub %[x], %[x], %[b1], lsl #2\n\t" \
+    "smlad %[b3], %[a3], %[odd], %[b0]\n\tsmlad %[a3], %[a3], %[even], %[a0]\n\t" \
+    "smlad %[b2], %[a2], %[odd], %[b0]\n\tsmlad %[a2], %[a2], %[even], %[a0]\n\t" \
+    "smlad %[b1], %[a1], %[odd], %[b0]\n\tsmlad %[a1], %[a1], %[even], %[a0]\n\t" \
+    "smlad %[b0], %[p], %[odd], %[b0]\n\tsmlad %[a0], %[p], %[even], %[a0]\n\t"
 #endif
 /* All words. The first turn is entered late, so that the last one ends with the last word: `skipped` bytes of its code
  * are left out. */
-#define EMITC_TILE_SUMS(widen) \
-    EMITC_TILE_FIRST(widen) \
-    "ldr %[q], %[skipped]\n\t" \
-    ".p2align 2\n\t" \
+#define EMITC_TILE_SUMS(widen, join) \
+    EMITC_TILE_FIRST(widen, join) \
     "add pc, %[q]\n\t" /* from 4 bytes further on */ \
     "nop\n" \
     "1:\n\t" EMITC_TILE_WORDS(widen) \
@@ -327,9 +317,11 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
 #define EMITC_TILE_LOCALS \
     int32_t a1, a2, a3, b1, b2, b3; \
     uint32_t even, odd, p, q;
+/* What the words load has low registers, for short instructions. mode: "+" or "=&", of what is read before. */
 #define EMITC_TILE_REGISTERS(mode, a, b) \
-    [a0] mode(a), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] mode(b), [b1] "=&r"(b1), [b2] "=&r"(b2), \
-        [b3] "=&r"(b3), [x] mode(at), [w] "+r"(w), [even] "=&r"(even), [odd] "=&r"(odd), [p] "=&r"(p), [q] "=&r"(q)
+    [a0] mode "r"(a), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] mode "r"(b), [b1] "=&r"(b1), \
+        [b2] "=&r"(b2), [b3] "=&r"(b3), [x] mode "l"(at), [w] "+l"(w), [even] "=&r"(even), [odd] "=&l"(odd), \
+        [p] "=&l"(p), [q] "=&l"(q)
 #endif
 
 /* The sums of four pixels and two channels: from bias on the products of `words` words of weights, past which *weights
@@ -345,12 +337,12 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(
     const uint32_t *at = x;
     const int8_t *w = *weights;
     if (joined) {
-        __asm__ volatile(EMITC_TILE_SUMS(EMITC_TILE_WIDEN_1)
-            : EMITC_TILE_REGISTERS("+r", a, b)
+        __asm__ volatile(EMITC_TILE_SUMS(EMITC_TILE_WIDEN_1, )
+            : EMITC_TILE_REGISTERS("+", a, b)
             : [skipped] "m"(skipped), [back] "m"(back), [end] "m"(end) : "cc", "memory");
     } else {
-        __asm__ volatile(EMITC_TILE_SUMS(EMITC_TILE_WIDEN_0)
-            : EMITC_TILE_REGISTERS("+r", a, b)
+        __asm__ volatile(EMITC_TILE_SUMS(EMITC_TILE_WIDEN_0, )
+            : EMITC_TILE_REGISTERS("+", a, b)
             : [skipped] "m"(skipped), [back] "m"(back), [end] "m"(end) : "cc", "memory");
     }
     const emitc_tile t = {a, a1, a2, a3, b, b1, b2, b3};

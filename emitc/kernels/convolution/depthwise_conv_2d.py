@@ -180,6 +180,10 @@ def work(bound: BoundNode) -> int:
     return bound.output.elements * kernel_h * kernel_w
 
 
+def _planes_cost(bound: BoundNode) -> float:
+    return 1.0 if _integers(bound) else dsp_depthwise_planes.each_output(_problem(bound))
+
+
 def _one_channel(bound: BoundNode) -> bool:
     return bound.input(0).shape[3] == 1
 
@@ -284,7 +288,7 @@ _VARIANTS = (
     ),
     Variant(
         "dsp-planes", "dsp", _channels(dsp_depthwise_planes.depthwise),
-        Costs("qemu_m4 at 757148d, 2026-11-26", Cost(output=1), factor=dsp_depthwise_planes.each_output),
+        Costs("qemu_m4 at a84bffa, 2026-11-26", Cost(output=1), factor=_planes_cost),
         applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER),
     ),
     Variant(

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.ir import BoundNode
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADERS, fold
 from emitc.kernels.mac.problem import MacProblem, packed_table
 from emitc.layer import ByRows, ChannelOrder, Layer, Overlap, Param, Scratch
@@ -69,16 +68,16 @@ class Planes:
         return np.ascontiguousarray(pairs.transpose(0, 2, 1, 3)).reshape(-1)
 
     def instructions(self, rows: int) -> float:
-        """Of so many output rows: counted for two rows and columns, a channel's band, and two columns of a widened row."""
-        bands, pairs = -(-rows // self.band), (self.width + 1) // 2
-        tiles = (rows // self.band * ((self.band + 1) // 2) + (rows % self.band + 1) // 2) * pairs
-        tile = 64 if self.fast else 54 + 13 * self.kernel_h * self.words
-        return self.channels * (tile * tiles + 176 * bands + 4 * (rows + self.kernel_h - 1) * self.columns)
+        """Of so many output rows: counted for two rows of one or two columns, a channel's band, and a widened word."""
+        bands, pairs, odd = -(-rows // self.band), (self.width + 1) // 2, self.width % 2
+        row_pairs = rows // self.band * ((self.band + 1) // 2) + (rows % self.band + 1) // 2
+        tiles = (60 * (self.width // 2) + 37 * odd) if self.fast else (54 + 13 * self.kernel_h * self.words) * pairs
+        band = 85 + 30 * odd if self.fast else 176
+        return self.channels * (tiles * row_pairs + band * bands + 4 * (rows + self.kernel_h - 1) * self.columns)
 
 
-def _planes(bound: BoundNode) -> Planes:
-    _, kernel_h, kernel_w, _ = bound.input(1).shape
-    return Planes(kernel_h, kernel_w, bound.output.shape[2], bound.output.shape[3])
+def _planes(problem: MacProblem) -> Planes:
+    return Planes(*problem.kernel, problem.bound.output.shape[2], problem.channels)
 
 
 def depthwise(problem: MacProblem) -> Layer | str:
@@ -87,7 +86,7 @@ def depthwise(problem: MacProblem) -> Layer | str:
     assert window is not None
     if (window.stride_h, window.stride_w, window.dilation_h, window.dilation_w) != (1, 1, 1, 1):
         return "it has a stride or a dilation"
-    planes = _planes(bound)
+    planes = _planes(problem)
     if planes.band < 2:
         return f"its window has more than {_ROWS - 1} rows"
     if problem.channels < 4 and not planes.fast:
@@ -98,11 +97,12 @@ def depthwise(problem: MacProblem) -> Layer | str:
     (batches, in_h, in_w, channels), (_, out_h, out_w, _) = bound.input(0).shape, bound.output.shape
     pairs = max((window.padding.left + in_w + 1) // 2, planes.columns)
     group = 2 if planes.fast and (channels < 4 or 4 * _STRIP_BYTES * pairs > _FOUR_BYTES) else 4
-    form = f"{group}" if planes.fast else "any"
+    form = "3x3" if planes.fast else "any"
     order, shrinks = ChannelOrder(batches, in_h * in_w, out_h * out_w, channels), out_h <= in_h and out_w <= in_w
     weights = planes.packed(folded.filters.reshape(-1, channels, *problem.kernel)[0]).astype(np.int8)
     size = _STRIP_BYTES * group * pairs + (0 if planes.fast else _BEYOND_BYTES)
     params = (
+        Param("group", "int32_t", group, "channels that are widened at a time"),
         Param("strips", "int32_t", group * pairs, "of working memory, one for a channel and two columns"),
         Param("band", "int32_t", planes.band, "rows that are made at a time"),
         Param("words", "int32_t", planes.words, "of the weights in a row of the window"),
@@ -118,7 +118,7 @@ def depthwise(problem: MacProblem) -> Layer | str:
     return replace(layer, overlaps=(Overlap(0, 0, order),) if shrinks else ())
 
 
-def each_output(bound: BoundNode) -> float:
+def each_output(problem: MacProblem) -> float:
     """Instructions of such a kernel for an output, counted in its loops."""
-    planes, rows = _planes(bound), bound.output.shape[1]
+    planes, rows = _planes(problem), problem.bound.output.shape[1]
     return planes.instructions(rows) / (rows * planes.width * planes.channels) if planes.band > 1 else 1.0

@@ -55,6 +55,7 @@ def _joined() -> list[Case]:
         *(conv_2d(f"pixels_{n}", (1, n, 1, 12), 7, (1, 1), Slide(activation="RELU"), own) for n in range(4, 9)),
         *(conv_2d(f"channels_{c}", (1, 5, 6, 5), c, (3, 2), SAME) for c in range(2, 10)),
         *(conv_2d(f"first_{c}", (1, 7, 9, c), 6, (3, 3), Slide((2, 2), "SAME")) for c in (1, 2, 3, 4)),
+        *(conv_2d(f"fours_{w}_{s}", (1, 6, w, 1), 6, (3, 4), Slide((s, s), "SAME")) for w in (2, 3, 9) for s in (1, 2)),
         conv_2d("overlapping", (2, 4, 7, 3), 5, (3, 3), SAME, Scales(output_zero_point=-128)),
         conv_2d("limits", (1, 4, 5, 6), 5, (2, 3), Slide(activation="RELU_N1_TO_1")),
         *(fully_connected(f"rows_{r}_{d}", (r, d), o, d) for r, d, o in ((1, 4, 8), (1, 39, 9), (3, 64, 6), (5, 21, 5))),

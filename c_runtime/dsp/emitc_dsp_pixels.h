@@ -122,8 +122,11 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
 #else
 #define EMITC_PIXELS_CLOBBERED "cc", "memory"
 #endif
-/* The text in its operands. places: states skipped, back and end. */
-#define EMITC_PIXELS_TEXT(n, places, sums, all, one, add, each, joined) \
+/* What the sums of tiles (1) read, and those of other pixels (0). */
+#define EMITC_PIXELS_READ_1 [skipped] "m"(skipped), [back] "m"(back),
+#define EMITC_PIXELS_READ_0
+/* The text in its operands. places: states what the sums read, and the end of the values. */
+#define EMITC_PIXELS_TEXT(n, places, sums, all, one, add, alone, each, joined) \
     places EMITC_TILE_LOCALS \
     const int32_t *const bias = c->bias + channel; \
     const int32_t *const factor = (const int32_t *)c->factor + (each) * channel; \
@@ -135,15 +138,15 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
     int32_t a0, b0; \
     __asm__ volatile(EMITC_PIXELS_PAIRS(n, sums, all, each, joined) \
         : EMITC_TILE_REGISTERS("=&", a0, b0), [o] "+m"(o) \
-        : [skipped] "m"(skipped), [end] "m"(end), [bias] "m"(bias), [factor] "m"(factor), [right] "m"(right), \
-          [offset] "m"(offset), [first] "m"(first), [back] "m"(back), [count] "m"(count), [y] "m"(y), [step] "m"(step) \
+        : EMITC_PIXELS_READ_##alone [end] "m"(end), [bias] "m"(bias), [factor] "m"(factor), [right] "m"(right), \
+          [offset] "m"(offset), [first] "m"(first), [count] "m"(count), [y] "m"(y), [step] "m"(step) \
         : EMITC_PIXELS_CLOBBERED);
 #else
 #define EMITC_PIXELS_TEXT EMITC_PIXELS_LOOP
 #endif
 
 /* The same in C. one: a sum as an output. add: the sums of a pair, as emitc_tile_sums. */
-#define EMITC_PIXELS_LOOP(n, places, sums, all, one, add, each, joined) \
+#define EMITC_PIXELS_LOOP(n, places, sums, all, one, add, alone, each, joined) \
     for (int32_t i = 0; i < count; i += 2) { \
         const int32_t *const start = &c->bias[channel + i]; \
         const int32_t a = (each) * (channel + i); \
@@ -200,7 +203,7 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
     EMITC_ALWAYS_INLINE const int8_t *name##_channels(const emitc_out_channels *c, int32_t channel, int32_t count, \
         const uint32_t *x, const int8_t *w, int32_t words, int8_t *y, int32_t step) \
     { \
-        how(n, places, sums, all, one, add, each, joined) \
+        how(n, places, sums, all, one, add, alone, each, joined) \
         return w; \
     } \
     EMITC_NOINLINE void name(const emitc_out_channels *c, const uint32_t *x, const int8_t *w, int32_t words, \

@@ -61,11 +61,8 @@ EMITC_ALWAYS_INLINE void emitc_fill_few(int8_t *to, int32_t first, int32_t end, 
 #define EMITC_SPAN_ADD(row, pitch, words) \
     __asm__ volatile(EMITC_SPAN_ROWS(row, pitch, words) \
         : EMITC_TILE_REGISTERS("+", a, b) : [end] "m"(end) : "cc", "memory");
-/* What the loop reads, as EMITC_PIXELS takes it; its first turn is a whole one. words: rows of the windows. */
-#define EMITC_SPAN_PLACES(pitch) \
-    const int32_t skipped = 0; \
-    const int32_t back = 0; \
-    const uint32_t *const end = x + (pitch) * words;
+/* What the loop reads, as EMITC_PIXELS takes it. words: rows of the windows. */
+#define EMITC_SPAN_PLACES(pitch) const uint32_t *const end = x + (pitch) * words;
 #endif
 
 #endif

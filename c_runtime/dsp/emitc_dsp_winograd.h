@@ -96,9 +96,11 @@ EMITC_NOINLINE uint32_t *emitc_winograd_columns_4(const int8_t *x, int32_t chann
 }
 
 /* B d of one window, of s->rows rows and six columns, from row `top` and column `left` on. s->row, s->run: values of a
- * row and of a column of the input. Where columns are outside of it, up to 16 channels are put together first. */
+ * row and of a column of the input. Where columns are outside of it, up to 16 channels are put together in `side`, 24
+ * words of working memory. */
 EMITC_NOINLINE void emitc_winograd_window(
-    const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t left, uint32_t *v, int32_t pitch)
+    const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t left, uint32_t *v, int32_t pitch,
+    uint32_t *side)
 {
     const int32_t channels = s->run;
     const int32_t from = left * channels;
@@ -110,7 +112,6 @@ EMITC_NOINLINE void emitc_winograd_window(
         for (int32_t c = 0; c < channels;) {
             const int32_t together = whole || channels - c < 16 ? channels - c : 16;
             const int8_t *at = row + from + c;
-            uint32_t side[24];
             if (!whole) {
                 uint32_t *to = side;
                 for (int32_t value = from + c; value < from + 6 * channels; value += channels) {
@@ -284,7 +285,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_winograd_outputs(const int32_t *sums, int32
     "ssat %[" #sum "], #8, %[" #sum "]\n\t"
 #define EMITC_WINOGRAD_FUNCTION(name, output, text) \
     EMITC_ALWAYS_INLINE void name( \
-        const int32_t *sums, int32_t step, int32_t bias, const int32_t *to, const int32_t *end, int8_t *y, \
+        const int32_t *sums, int32_t step, int32_t bias, const uint16_t *to, const uint16_t *end, int8_t *y, \
         emitc_output by) \
     { \
         int32_t m0, m1, m2, m3, m4, m5; \
@@ -306,9 +307,9 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_winograd_outputs(const int32_t *sums, int32
             "add %[m3], %[m3], %[bias], lsl #1\n\tadd %[m0], %[m0], %[bias], lsl #2\n\t" \
             "asr %[m3], %[m3], #1\n\tasr %[m0], %[m0], #2\n\t" \
             text(m5) text(m1) text(m3) text(m0) \
-            "ldr %[m2], [%[to], #12]\n\tldr %[m4], [%[to], #8]\n\t" \
+            "ldrh %[m2], [%[to], #6]\n\tldrh %[m4], [%[to], #4]\n\t" \
             "strb %[m5], [%[y], %[m2]]\n\tstrb %[m1], [%[y], %[m4]]\n\t" \
-            "ldr %[m2], [%[to], #4]\n\tldr %[m4], [%[to]], #16\n\t" \
+            "ldrh %[m2], [%[to], #2]\n\tldrh %[m4], [%[to]], #8\n\t" \
             "strb %[m3], [%[y], %[m2]]\n\tstrb %[m0], [%[y], %[m4]]\n\t" \
             "ldr %[m0], %[end]\n\t" \
             "cmp %[to], %[m0]\n\t" \
@@ -322,7 +323,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_winograd_outputs(const int32_t *sums, int32
 #else
 #define EMITC_WINOGRAD_FUNCTION(name, output, text) \
     EMITC_ALWAYS_INLINE void name( \
-        const int32_t *sums, int32_t step, int32_t bias, const int32_t *to, const int32_t *end, int8_t *y, \
+        const int32_t *sums, int32_t step, int32_t bias, const uint16_t *to, const uint16_t *end, int8_t *y, \
         emitc_output by) \
     { \
         for (; to != end; to += 4) { \

@@ -45,6 +45,12 @@ VALUES = np.array(
 """B: what the six columns become."""
 
 
+_SUMS = 48
+"""Sums that are made at a time, which working memory holds."""
+_MOST_CHANNELS = 4096
+"""Of outputs whose 16 pixels have their places in 16 bits."""
+
+
 def convolution(problem: MacProblem, *, run_time: bool = False) -> Layer | str:
     """The layer of a convolution without groups; or why there is none.
 
@@ -66,6 +72,8 @@ def convolution(problem: MacProblem, *, run_time: bool = False) -> Layer | str:
     tiles, together = _TOGETHER[run_time]
     if problem.channels < together:
         return f"it has less than {together} output channels"
+    if problem.channels > _MOST_CHANNELS:
+        return f"it has more than {_MOST_CHANNELS} output channels"
     words = kernel_h * depth // 2
     pairs = _pairs(filters, together)
     if run_time:
@@ -85,7 +93,7 @@ def convolution(problem: MacProblem, *, run_time: bool = False) -> Layer | str:
             problem.zero_point,
             *problem.output_limits,
         ),
-        scratch=(Scratch("windows", 4 * PLACES * words * (6 if run_time else 2)),),
+        scratch=(Scratch("windows", 4 * (PLACES * words * (6 if run_time else 2) + _SUMS)),),
         by_rows=ByRows(window=True, tile=OUTPUTS * tiles),
         headers=_HEADERS,
     )

@@ -111,9 +111,10 @@ EMITC_ALWAYS_INLINE const void *emitc_before(const void *place, int32_t bytes)
 /* emitc_pair_dot4 with joined weights. */
 EMITC_ALWAYS_INLINE void emitc_joined_dot4(emitc_acc4 *sums, const int8_t *x, const int8_t *w, int32_t n)
 {
-    emitc_acc4 acc = emitc_joined_acc4(*sums);
+    emitc_acc4 acc = *sums;
 #if EMITC_TILE_ASM
     if (n >= 4) {
+        acc = emitc_joined_acc4(acc);
         const int8_t *const end = x + (n & ~3);
         const int32_t skip = -(n >> 2) & (EMITC_JOINED_TURN - 1);
         const int32_t skipped = skip * EMITC_JOINED_FOUR_BYTES;
@@ -133,8 +134,10 @@ EMITC_ALWAYS_INLINE void emitc_joined_dot4(emitc_acc4 *sums, const int8_t *x, co
               [third] "=&r"(third), [fourth] "=&r"(fourth)
             : [end] "r"(end), [skipped] "m"(skipped)
             : "cc", "memory");
+        acc = emitc_parted_acc4(acc);
     }
 #else
+    acc = emitc_joined_acc4(acc);
     for (int32_t four = n >> 2; four > 0; four--) {
         const uint32_t values = emitc_four(x);
         acc = emitc_two_words_mac(acc, emitc_even(values), emitc_four(w), emitc_four(w + 4), true);
@@ -142,8 +145,8 @@ EMITC_ALWAYS_INLINE void emitc_joined_dot4(emitc_acc4 *sums, const int8_t *x, co
         x += 4;
         w += 16;
     }
-#endif
     acc = emitc_parted_acc4(acc);
+#endif
     for (int32_t rest = n & 3; rest > 0; rest--) {
         acc = emitc_mac4(acc, *x, w);
         x += 1;
@@ -290,8 +293,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
     "smlad %[b1], %[a1], %[odd], %[b0]\n\tsmlad %[a1], %[a1], %[even], %[a0]\n\t" \
     "smlad %[b0], %[p], %[odd], %[b0]\n\tsmlad %[a0], %[p], %[even], %[a0]\n\t"
 #endif
-/* All words. The first turn is entered late, so that the last one ends with the last word: `skipped` bytes of its code
- * are left out. */
+/* All words. The first turn is entered late, `skipped` bytes of its code, so that the last one ends with the last word. */
 #define EMITC_TILE_SUMS(widen, join) \
     EMITC_TILE_FIRST(widen, join) \
     "add pc, %[q]\n\t" /* from 4 bytes further on */ \
@@ -320,8 +322,8 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
 /* What the words load has low registers, for short instructions. mode: "+" or "=&", of what is read before. */
 #define EMITC_TILE_REGISTERS(mode, a, b) \
     [a0] mode "r"(a), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] mode "r"(b), [b1] "=&r"(b1), \
-        [b2] "=&r"(b2), [b3] "=&r"(b3), [x] mode "l"(at), [w] "+l"(w), [even] "=&r"(even), [odd] "=&l"(odd), \
-        [p] "=&l"(p), [q] "=&l"(q)
+        [b2] "=&r"(b2), [b3] "=&r"(b3), [even] "=&r"(even), \
+        [x] mode "l"(at), [w] "+l"(w), [odd] "=&l"(odd), [p] "=&l"(p), [q] "=&l"(q)
 #endif
 
 /* The sums of four pixels and two channels: from bias on the products of `words` words of weights, past which *weights

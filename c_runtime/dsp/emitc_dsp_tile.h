@@ -293,7 +293,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
     "smlad %[b1], %[a1], %[odd], %[b0]\n\tsmlad %[a1], %[a1], %[even], %[a0]\n\t" \
     "smlad %[b0], %[p], %[odd], %[b0]\n\tsmlad %[a0], %[p], %[even], %[a0]\n\t"
 #endif
-/* All words. The first turn is entered late, `skipped` bytes of its code, so that the last one ends with the last word. */
+/* All words. The first turn is entered late, by `skipped` bytes of code: so the last one ends with the last word. */
 #define EMITC_TILE_SUMS(widen, join) \
     EMITC_TILE_FIRST(widen, join) \
     "add pc, %[q]\n\t" /* from 4 bytes further on */ \

@@ -21,6 +21,8 @@ from emitc.writers.tflite import write_tflite
 from tests.support.emit.shared_array import subjects
 from tests.support.layer_cases import Scales, Slide, depthwise
 from tests.support.models.image_nets import ImageNet
+from tests.support.onnx_op import OnnxCase, computed, prove_onnx
+from tests.support.onnx_op import model_of as onnx_model_of
 from tests.support.single_op import Case, model_of, prove
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
@@ -95,6 +97,45 @@ def test_the_assembly_on_an_emulated_core(tmp_path: Path) -> None:
         compiled = compile_model(file, Options(target=load_board("qemu_m4").target, package="platformio"))
     assert {step.variant for step in compiled.program.steps} == {"dsp-planes"}
     assert on_emulator(compiled, "qemu_m4", reference="auto", samples=2, seed=3, layers=False, workdir=tmp_path).match
+
+
+def _by_factors(height: int, width: int, channels: int, *, own: bool) -> OnnxCase:
+    """ONNX requantizes by float32 factors. own: whether every channel has one."""
+    rng = np.random.default_rng(100 * height + width)
+    scales = rng.uniform(0.002, 0.01, channels).astype(np.float32) if own else np.array(0.004, np.float32)
+    inputs = {
+        "x": computed((1, channels, height, width), "int8"), "xs": np.array(0.05, np.float32), "xz": np.array(3, np.int8),
+        "w": rng.integers(-127, 128, (channels, 1, 3, 3), np.int8), "ws": scales, "wz": np.zeros(scales.shape, np.int8),
+        "ys": np.array(0.05, np.float32), "yz": np.array(-7, np.int8), "b": rng.integers(-3000, 3000, channels, np.int32),
+    }  # fmt: skip
+    attributes = {"group": channels, "pads": [1, 1, 1, 1]}
+    return OnnxCase(f"factors_{height}x{width}x{channels}_{own}", "QLinearConv", inputs, attributes)
+
+
+FACTORS = [
+    _by_factors(height, width, channels, own=channels % 2 == 0)
+    for height, width, channels in ((1, 1, 4), (2, 3, 5), (7, 4, 6), (13, 5, 4), (6, 8, 7), (5, 34, 2))
+]
+
+
+def test_float_factors() -> None:
+    with patch.object(backend, "cost_of", _planes):
+        proven = prove_onnx(FACTORS, target="cortex-m4f")
+    proven.check()
+    steps = [step for compiled in proven.compiled.values() for step in compiled.program.steps]
+    kernels = {step.kernel for step in steps if step.variant == "dsp-planes"}
+    assert len(kernels) == 2 and all("_f32" in name for name in kernels)
+
+
+@pytest.mark.skipif(
+    not shutil.which("arm-none-eabi-gcc") or not shutil.which("qemu-system-arm"), reason="the emulator is not installed"
+)
+def test_float_factors_on_an_emulated_core(tmp_path: Path) -> None:
+    file = tmp_path / "factors.onnx"
+    file.write_bytes(onnx_model_of(FACTORS).SerializeToString())
+    with patch.object(backend, "cost_of", _planes):
+        compiled = compile_model(file, target="cortex-m4f", package="platformio")
+    assert on_emulator(compiled, "qemu_m4", reference="numpy", samples=2, seed=3, layers=False, workdir=tmp_path).match
 
 
 def test_the_output_lies_over_the_input_at_a_distance_of_whole_pixels(tmp_path: Path) -> None:

@@ -63,6 +63,9 @@ def _fit(
 ) -> Arenas:
     """The same without those kernels."""
     fastest, small = scheduled({}), optimize == "size"
+    if not small:
+        limit = max(fastest.plan.arena_bytes, budget if isinstance(budget, int) else 0)
+        fastest = _fast_by_rows(scheduled, fastest, {}, limit)
     if budget is None and not small:
         if _has_segments(fastest) and (_little(fastest) or _saving(fastest, by_rows)):
             return _streamed(scheduled, nodes, fastest)
@@ -208,12 +211,29 @@ def _fitted(
         tried = scheduled(limits) if limits else fastest
         for _ in range(_ROUNDS):
             if tried.plan.arena_bytes <= limit:
-                yield tried
+                yield _fast_by_rows(scheduled, tried, limits, limit)
                 break
             if not (further := less(tried)):
                 break
             limits = limits | further
             tried = scheduled(limits)
+
+
+def _fast_by_rows(scheduled: Scheduled, found: Arenas, limits: Limits, limit: int) -> Arenas:
+    """The schedule under limits of scratch, or one that takes fewer cycles in an arena of at most `limit` bytes.
+
+    A kernel that makes several rows in less time than one by one (`ByRows.alone`) may lose that to row streaming.
+    """
+    streamed = (node for stage in found.schedule.stages if stage.segment is not None for node in stage.nodes)
+    slow = {
+        node.bound.node.index: _scratch(node) - 1
+        for node in streamed
+        if node.layer.by_rows and node.layer.by_rows.alone and _scratch(node)
+    }
+    if not slow:
+        return found
+    tried = scheduled({**limits, **slow})
+    return tried if tried.plan.arena_bytes <= limit and tried.cycles() < found.cycles() else found
 
 
 def _of_a_type(arenas: Arenas, less: Limits) -> dict[int, int]:

@@ -42,7 +42,7 @@ def depthwise(problem: MacProblem) -> Layer | str:
     if folded.spec.rounding == "any":
         return "a factor of one or more, or an accumulator near 32 bits"
     together = LANES // channels if window.stride_w == 1 and LANES % channels == 0 else 1
-    order = np.tile(np.arange(channels), together)[channel_order(channels * together, folded.spec, eights=False)]
+    order = np.tile(np.arange(channels), together)[channel_order(channels * together, folded.spec)]
     taps = np.tile(taps, (1, together))
     params = (
         *inner_columns(problem),

@@ -5,6 +5,7 @@ register of weights is used twice, each register of values four times. Weights l
 Where a window reaches outside the input, the kernels read the zero point instead, so that one bias holds its term for all pixels.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from emitc.kernels.mac.problem import DILATED, FULL, FoldedWeights, MacProblem, packed_table, rounding
 from emitc.kernels.mac.requantization import Requantization, requantization_tables
-from emitc.kernels.mac.weight_packing import LANES, pack_mve_blocks
+from emitc.kernels.mac.weight_packing import LANES, pack_mve_blocks, pack_mve_groups, shape_text
 from emitc.kernels.shared.windows import BY_ROWS
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table
 
@@ -21,6 +22,10 @@ HEADERS = (HEADER, "emitc_mve_dot_int8.h")
 """Of kernels that add up products."""
 OUTPUT_HEADERS = (*HEADERS, "emitc_mve_outputs.h")
 """Of those that compute outputs of 16 channels at a time."""
+PAIR_HEADERS = (*HEADERS, "emitc_mve_pairs.h")
+"""Of those that compute outputs of two pixels at a time."""
+ROW_HEADERS = (*HEADERS, "emitc_mve_row.h")
+"""Of those that compute outputs of one row of values."""
 CHANNELS = 4
 """Output channels of a tile; their sums make a register."""
 _LARGEST_OUTPUT = 2.0**30
@@ -51,22 +56,16 @@ def fold(problem: MacProblem) -> FoldedWeights | str:
     return replace(folded, spec=replace(PLAIN, suffix=f"_{short}{ending}", rounding=short, clamped=clamped))
 
 
-def channel_order(out: int, spec: KernelSpec, *, eights: bool) -> NDArray[np.int64]:
+def channel_order(out: int, spec: KernelSpec) -> NDArray[np.int64]:
     """In which order sums of output channels lie: 16 at a time, such that registers of four narrow to registers in order.
 
-    eights: then the next 8 for the same reason.
-
-    >>> channel_order(17, replace(PLAIN, rounding="up"), eights=True).tolist()
+    >>> channel_order(17, replace(PLAIN, rounding="up")).tolist()
     [0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15, 16]
-    >>> channel_order(9, replace(PLAIN, rounding="up"), eights=True).tolist()
-    [0, 2, 4, 6, 1, 3, 5, 7, 8]
     """
     order = np.arange(out, dtype=np.int64)
     if spec.rounding != "any":
         whole = out // LANES * LANES
         order[:whole] = order[:whole].reshape(-1, 4, 2, 2).transpose(0, 3, 2, 1).reshape(-1)
-        if eights and out - whole >= LANES // 2:
-            order[whole : whole + 8] = order[whole : whole + 8].reshape(4, 2).T.reshape(-1)
     return order
 
 
@@ -109,25 +108,60 @@ def convolution(problem: MacProblem) -> Layer | str:
 
 
 def _pixel_pairs(problem: MacProblem) -> Layer | str:
-    window, (out, depth) = problem.window, problem.matrix.shape
+    out, depth = problem.matrix.shape
     if out < CHANNELS and depth < _LONG_ROW:
         return "it has fewer than four output channels"
     folded = fold(problem)
     if isinstance(folded, str):
         return folded
-    tables = _tables(folded, pixels_per_load=2, eights=True)
-    if out % 8 or folded.spec.rounding == "any":
-        folded = replace(folded, spec=folded.spec.extended("_uneven", has_tail=True))
-    in_place = window is None or (problem.kernel[0] == 1 and not window.padding.any)
-    windows = 0 if in_place else -(-2 * depth // LANES) * LANES
+    direct = _is_direct(problem)
+    size = depth if direct else -(-depth // LANES) * LANES
+    values = np.pad(_records(folded, size, range(CHANNELS)), (0, LANES))  # the kernel loads the next weights ahead
+    what = f"{shape_text((out, depth))}, with bias and scaling of four channels at a time"
+    weights = Table("weights", "int8_t", tuple(values.tolist()), what, 4, pixels_per_load=2)
+    params = (
+        *problem.window_params,
+        *inner_columns(problem),
+        Param("direct", "int32_t", int(direct), "1: every window is one run of the input"),
+        problem.zero_point,
+        *problem.output_params,
+    )
     return folded.layer(
         "convolution/conv_2d_mve",
-        tables,
-        (*problem.window_params, *inner_columns(problem), problem.zero_point, *problem.output_params),
-        scratch=(Scratch("windows", windows + 8 * 4 * -(-out // CHANNELS)),),
-        by_rows=None if window is None else BY_ROWS,
-        headers=OUTPUT_HEADERS,
+        (weights,),
+        params,
+        scratch=(Scratch("windows", 2 * LANES * -(-out // LANES) + (0 if direct else 2 * size)),),
+        by_rows=None if problem.window is None else BY_ROWS,
+        headers=PAIR_HEADERS,
     )
+
+
+def _is_direct(problem: MacProblem) -> bool:
+    """Whether each window is one run of the input."""
+    window = problem.window
+    return window is None or (problem.kernel[0] == 1 and not window.padding.any)
+
+
+def _records(folded: FoldedWeights, size: int, order: Sequence[int]) -> NDArray[np.int8]:
+    """For every few filters [O, K] their weights with zeros up to `size`, bias, multipliers and shifts, or factors, as bytes.
+
+    order: of the filters in a group. Filters of zeros fill the last group. Weights: the first size % 16 of each filter, then
+    16 of each at a time.
+    """
+    (out, depth), group, scale = folded.filters.shape, len(order), folded.scale
+    count = -(-out // group)
+    places = (group * np.arange(count)[:, None] + np.array(order)).reshape(-1)
+
+    def each(values: Sequence[float] | NDArray[np.int64], dtype: str) -> NDArray[np.int8]:
+        spread = np.full(out, values[0], dtype) if len(values) == 1 else np.array(values, dtype)
+        ordered: NDArray[np.int8] = np.pad(spread, (0, count * group - out))[places].view(np.int8)
+        return ordered.reshape(count, -1)
+
+    filters = np.pad(folded.filters, ((0, count * group - out), (0, size - depth)))[places].astype(np.int8)
+    parts = [pack_mve_groups(filters, group), each(folded.bias, "<i4")]
+    parts += [each(scale.q31, "<i4"), each(scale.shift, "i1")] if scale.q31 else [each(scale.real, "<f4")]
+    values: NDArray[np.int8] = np.concatenate(parts, axis=1).reshape(-1)
+    return values
 
 
 def _row(problem: MacProblem) -> Layer | str:
@@ -135,20 +169,26 @@ def _row(problem: MacProblem) -> Layer | str:
     if isinstance(folded, str):
         return folded
     out, depth = folded.filters.shape
-    is_long = out < CHANNELS and depth >= _LONG_ROW
-    template, ahead, spec = "matrix/row_mve", (out - 1) // _CHUNK * _CHUNK or None, folded.spec
-    if is_long:
-        template, ahead = "matrix/dots_mve", out - 1 or None
-        spec = PLAIN if spec.fixed_point else replace(PLAIN, suffix="_f32", fixed_point=False)
-    elif spec.rounding == "up":  # few outputs: code for a rounding of its own would cost more than it saves
-        spec = replace(spec, rounding="away", suffix=spec.suffix.replace("_up", "_away"))
-    tables = _tables(folded, pixels_per_load=2 if is_long else 1, eights=False)
     params = (*problem.size_params[1:], *problem.output_params)
-    headers = HEADERS if is_long else OUTPUT_HEADERS
-    return replace(folded, spec=spec).layer(template, tables, params, ahead=ahead, by_rows=None, headers=headers)
+    if out < CHANNELS and depth >= _LONG_ROW:
+        spec = PLAIN if folded.spec.fixed_point else replace(PLAIN, suffix="_f32", fixed_point=False)
+        tables = _tables(folded)
+        return replace(folded, spec=spec).layer(
+            "matrix/dots_mve", tables, params, ahead=out - 1 or None, by_rows=None, headers=HEADERS
+        )
+    spec = folded.spec
+    if spec.rounding == "up":  # few outputs: code for a rounding of its own would cost more than it saves
+        spec = replace(spec, rounding="away", suffix=spec.suffix.replace("_up", "_away"))
+    what = f"{shape_text((out, depth))}, with bias and scaling of eight channels at a time"
+    values = _records(folded, depth, (0, 2, 4, 6, 1, 3, 5, 7))
+    weights = Table("weights", "int8_t", tuple(values.tolist()), what, 4, pixels_per_load=1)
+    ahead = (out - 1) // _CHUNK * _CHUNK or None
+    return replace(folded, spec=spec).layer(
+        "matrix/row_mve", (weights,), params, ahead=ahead, by_rows=None, headers=ROW_HEADERS
+    )
 
 
-def _tables(folded: FoldedWeights, *, pixels_per_load: int, eights: bool) -> tuple[Table, ...]:
-    order = channel_order(len(folded.filters), folded.spec, eights=eights)
-    values, shape = pack_mve_blocks(folded.filters[order]), folded.filters.shape
-    return ordered_tables(folded, packed_table(values, shape, "arranged for registers of 16", pixels_per_load), order)
+def _tables(folded: FoldedWeights) -> tuple[Table, ...]:
+    order = np.arange(len(folded.filters))
+    values, shape = pack_mve_blocks(folded.filters), folded.filters.shape
+    return ordered_tables(folded, packed_table(values, shape, "arranged for registers of 16", 2), order)

@@ -176,13 +176,19 @@ def pack_dsp_blocks(filters: Array, *, joined: bool = False) -> NDArray[np.int8]
 
 def pack_mve_blocks(filters: Array) -> NDArray[np.int8]:
     """Filters [O, K] in blocks of four: the first K % 16 weights of each filter, then 16 of each at a time."""
-    whole, depth = len(filters) // BLOCK * BLOCK, filters.shape[1]
-    count, part = whole // BLOCK, depth % LANES
-    blocks = filters[:whole].reshape(count, BLOCK, depth)
-    first = blocks[..., :part].reshape(count, BLOCK * part)
-    vectors = blocks[..., part:].reshape(count, BLOCK, depth // LANES, LANES).transpose(0, 2, 1, 3)
-    ordered = np.concatenate([first, vectors.reshape(count, BLOCK * (depth - part))], axis=1)
+    whole = len(filters) // BLOCK * BLOCK
+    ordered = pack_mve_groups(filters[:whole], BLOCK)
     return np.concatenate([ordered.reshape(-1), filters[whole:].reshape(-1)]).astype(np.int8)
+
+
+def pack_mve_groups(filters: Array, group: int) -> Array:
+    """Filters [O, K] in groups: the first K % 16 weights of each filter, then 16 of each at a time. Returns [O / group, ...]."""
+    count, depth = len(filters) // group, filters.shape[1]
+    part = depth % LANES
+    groups = filters.reshape(count, group, depth)
+    first = groups[..., :part].reshape(count, group * part)
+    vectors = groups[..., part:].reshape(count, group, depth // LANES, LANES).transpose(0, 2, 1, 3)
+    return np.concatenate([first, vectors.reshape(count, group * (depth - part))], axis=1)
 
 
 def pack_word_blocks(filters: Array) -> NDArray[np.int8]:

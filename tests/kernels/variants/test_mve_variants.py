@@ -113,6 +113,7 @@ def _rows() -> Iterator[Case]:
     for depth in (1, 8, 16, 23, 64, 100):
         for channels in (1, 4, 10, 16, 18, 37):
             yield fully_connected(f"row_{depth}_{channels}", (1, depth), channels, depth)
+    yield fully_connected("row_long", (1, 192), 24, 192, scales=per_channel(24))
     yield fully_connected("rows", (6, 10), 9, 10)
     yield fully_connected("rows_odd", (5, 32), 16, 32, scales=per_channel(16))
     yield fully_connected("row_relu", (1, 48), 20, 48, "RELU", Scales(output_zero_point=-128))

@@ -72,21 +72,24 @@
     "vqmovnb.s16 q4, q4\n\t" \
     "vqmovnt.s16 q4, q5\n\t"
 
-/* A function that makes the outputs of *pixels neighbours, which it counts down, 16 * blocks bytes each, and moves the
- * nine taps on by as many and by `step` more. records: for every 16 channels the weights of nine taps, then what
- * EMITC_RECORD_ takes, `bytes` bytes of it. */
+/* A function that makes the outputs of *pixels neighbours, which it counts down. Each has `channels` bytes, a multiple
+ * of 4. For each, the nine taps and y are moved on by that number rounded up to 16; then the taps by `step`, and y back
+ * by `over`. records: for every 16 channels the weights of nine taps, then what EMITC_RECORD_ takes, `bytes` bytes of
+ * it. The loop over channels sets the predicate of its last turn: of four channels all lanes are active, or none. */
 #define EMITC_DEPTHWISE_3X3(name, kind, bytes, q4_bias, q6_bias, q5_bias, q7_bias) \
     EMITC_ALWAYS_INLINE void name( \
-        const int8_t **taps, const int8_t *records, int8_t *y, int32_t *pixels, int32_t blocks, int32_t step, \
-        int32_t offset) \
+        const int8_t **taps, const int8_t *records, int8_t *y, int32_t *pixels, int32_t channels, int32_t step, \
+        int32_t over, int32_t offset) \
     { \
         const int8_t *record; \
+        const int32_t exact = step == 0 && over == 0; \
         __asm__ volatile( \
             "ldr lr, %[taps]\n\t" \
             "ldm lr, {r3-r11}\n" \
             "1:\n\t" \
-            "ldr lr, %[blocks]\n\t" \
-            "ldr %[record], %[records]\n" \
+            "ldr lr, %[channels]\n\t" \
+            "ldr %[record], %[records]\n\t" \
+            "dlstp.8 lr, lr\n" \
             "2:\n\t" \
             EMITC_RECORD_BIAS("q5", q5_bias) EMITC_RECORD_BIAS("q7", q7_bias) EMITC_RECORD_BIAS("q6", q6_bias) \
             EMITC_X("r3") EMITC_W EMITC_TAP(EMITC_RECORD_BIAS("q4", q4_bias - 16)) \
@@ -94,10 +97,11 @@
             EMITC_RECORD_OUTPUTS(kind) \
             "vstrb.8 q4, [%[y]], #16\n\t" \
             "add %[record], #" #bytes "\n\t" \
-            "le lr, 2b\n\t" \
-            "ldr lr, %[step]\n\t" \
+            "letp lr, 2b\n\t" \
+            "ldr lr, %[exact]\n\t" \
             "cmp lr, #0\n\t" \
-            "beq 3f\n\t" \
+            "bne 3f\n\t" \
+            "ldr lr, %[over]\n\tsub %[y], lr\n\tldr lr, %[step]\n\t" \
             "add r3, lr\n\tadd r4, lr\n\tadd r5, lr\n\tadd r6, lr\n\tadd r7, lr\n\t" \
             "add r8, lr\n\tadd r9, lr\n\tadd r10, lr\n\tadd r11, lr\n\t" \
             "3:\n\t" \
@@ -108,8 +112,8 @@
             "ldr lr, %[taps]\n\t" \
             "stm lr, {r3-r11}" \
             : [record] "=&l"(record), [y] "+r"(y), [pixels] "+m"(*pixels) \
-            : [taps] "m"(taps), [offset] "r"(offset), [half] "r"(1 << 15), [blocks] "m"(blocks), \
-              [records] "m"(records), [step] "m"(step) \
+            : [taps] "m"(taps), [offset] "r"(offset), [half] "r"(1 << 15), [channels] "m"(channels), \
+              [records] "m"(records), [step] "m"(step), [over] "m"(over), [exact] "m"(exact) \
             : "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "lr", "q0", "q1", "q2", "q3", "q4", "q5", \
               "q6", "q7", "cc", "memory"); \
     }

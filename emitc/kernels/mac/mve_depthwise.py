@@ -42,8 +42,6 @@ def depthwise(problem: MacProblem) -> Layer | str:
     if folded.spec.rounding == "any":
         return "a factor of one or more, or an accumulator near 32 bits"
     together = LANES // channels if window.stride_w == 1 and LANES % channels == 0 else 1
-    order = np.tile(np.arange(channels), together)[channel_order(channels * together, folded.spec)]
-    taps = np.tile(taps, (1, together))
     params = (
         *inner_columns(problem),
         Param("together", "int32_t", together, "pixels in a register"),
@@ -51,9 +49,17 @@ def depthwise(problem: MacProblem) -> Layer | str:
         *problem.output_params,
     )
     ahead, pixel = None if channels <= LANES else 0, -(-channels // LANES) * LANES
-    if problem.kernel == (3, 3) and channels * together % LANES == 0 and not folded.spec.clamped:
+    if problem.kernel == (3, 3) and channels * together % 4 == 0 and not folded.spec.clamped:
+        # The last channel stands for those that fill the last register: nothing of them is stored.
+        every = np.minimum(np.tile(np.arange(pixel if together == 1 else channels), together), channels - 1)
         what = "weights 3x3, shifts, bias and multipliers of 16 channels at a time"
-        table = Table("records", "int8_t", tuple(records(taps, folded, order).tolist()), what, 4)
+        table = Table(
+            "records",
+            "int8_t",
+            tuple(records(taps[:, every], folded, every[channel_order(len(every), folded.spec)]).tolist()),
+            what,
+            4,
+        )
         return folded.layer(
             "convolution/depthwise_3x3_mve",
             (table,),
@@ -62,6 +68,8 @@ def depthwise(problem: MacProblem) -> Layer | str:
             ahead=ahead,
             headers=_HEADERS,
         )
+    order = np.tile(np.arange(channels), together)[channel_order(channels * together, folded.spec)]
+    taps = np.tile(taps, (1, together))
     outside = 0 if _inside(problem.window_params) else pixel
     outside_param = Param("outside", "int32_t", outside, "zero points for taps outside of the input")
     scratch = 4 * LANES + POINTER_BYTES * len(taps) + outside + (LANES if together > 1 else 0)

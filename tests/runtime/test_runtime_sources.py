@@ -60,6 +60,7 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
         "emitc_mve_pairs.h",
         "emitc_mve_row.h",
         "emitc_mve_softmax.h",
+        "emitc_mve_sums.h",
         "emitc_mve_int16.h",
         "emitc_mve_signal.h",
         "emitc_mve_dot_int8.h",

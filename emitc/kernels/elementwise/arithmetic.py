@@ -56,6 +56,7 @@ _LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
 """Bits that ADD and SUB gain before they round."""
 _PRODUCT, _RESCALED_SUM = "elementwise/quantized_product/product", "elementwise/quantized_sum/rescaled_sum"
 _WEIGHTED_SUM = "elementwise/quantized_sum/weighted_sum"
+_MVE_SUMS = "emitc_mve_sums.h"
 _OF_BYTES = (_PRODUCT, _WEIGHTED_SUM)
 """Templates that have twins for four bytes at a time."""
 _SHORT = 16
@@ -253,7 +254,8 @@ def lower_mve(bound: BoundNode) -> Layer | str:
         return _onnx_product(bound, layer, "mve")
     if not (layer.template in _OF_BYTES and bound.output.dtype is DType.INT8) and layer.template != _RESCALED_SUM:
         return by_vectors(layer)
-    return replace(layer, template=f"{layer.template}_mve", headers=(MVE_HEADER,))
+    sums = (_MVE_SUMS,) if layer.template == _WEIGHTED_SUM else ()
+    return replace(layer, template=f"{layer.template}_mve", headers=(MVE_HEADER, *sums))
 
 
 def _onnx_product(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:

@@ -1,7 +1,6 @@
 """One operator with every decision taken: what lowering makes of a node, and what its template prints.
 
 The values are frozen and know no operator. The planner sees bytes and overlaps of them, emission prints the rest.
-
 Overlap: the order in which a kernel reads an input and stores its output says how close the two may lie.
 
 A kernel walks forward: what it stores only grows, and so, except for what a window reads again, does what it reads. Where the
@@ -70,11 +69,11 @@ class ReadAllFirst:
 class WindowOrder:
     """Image by image, row by row, pixel by pixel; each output pixel is stored while its window is read.
 
-    Heights, widths, strides, dilations and pads are in pixels, as in the kernel's parameters. in_pixel, out_pixel: bytes of
-    one. ahead: bytes of an output pixel that are stored before its window is read for the last time, less the byte of
-    the window's first pixel at which that reading starts (see `by_channel`); None where the window is
-    read once, before anything of the pixel is stored. tile: pixels of an image that are made at a time, so that `ahead` counts
-    from the last one of them; what is left of an image is made pixel by pixel.
+    Sizes, strides, dilations and pads are in pixels. in_pixel, out_pixel: bytes of one. ahead: bytes of an output
+    pixel that are stored before its window is read for the last time, less the byte of the window's first pixel at which that
+    reading starts (see `by_channel`); None where the window is read once, before anything of the pixel is stored. tile: pixels
+    of an image that are made at a time, so that `ahead` counts from the last one of them; what is left of an image is made
+    pixel by pixel. multiple: in_pixel where all pixels of a channel are made before those of the next one.
     """
 
     batches: int
@@ -94,6 +93,7 @@ class WindowOrder:
     out_pixel: int
     ahead: int | None = None
     tile: int = 1
+    multiple: int = 1
 
     def distance_bytes(self) -> int:
         """The greatest of all pixels', for what is read later of its own window and of every later one."""
@@ -104,13 +104,13 @@ class WindowOrder:
 class ChannelOrder:
     """Image by image, four channels after the other, pixel by pixel: a pixel's values are read before its place is stored.
 
-    in_pixels, out_pixels: of an image, these being no more. channels: bytes of a pixel, of which the distance is a multiple.
+    in_pixels, out_pixels: of an image, these being no more. multiple: bytes of a pixel, of which the distance is a multiple.
     """
 
     batches: int
     in_pixels: int
     out_pixels: int
-    channels: int
+    multiple: int
 
     def distance_bytes(self) -> int:
         """A pixel is stored where it was read, or below."""
@@ -267,7 +267,7 @@ class Overlap:
     @property
     def multiple(self) -> int:
         """What the difference of the offsets is a multiple of."""
-        return self.order.channels if isinstance(self.order, ChannelOrder) else 1
+        return self.order.multiple if isinstance(self.order, ChannelOrder | WindowOrder) else 1
 
 
 def in_step(bound: BoundNode, position: int = 0) -> Overlap:

@@ -26,6 +26,8 @@ def overwritten(order: AccessOrder, input_offset: int, output_offset: int) -> in
     if isinstance(order, ChannelOrder):
         return _of_channels(order, output_offset - input_offset)
     assert isinstance(order, WindowOrder), order
+    if (output_offset - input_offset) % order.multiple:
+        return _shared(order, output_offset - input_offset)
     low, met = _first_bytes(order)
     pixel = np.arange(low.size, dtype=np.int64)
     later = np.append(np.minimum.accumulate(low[::-1])[::-1], np.iinfo(np.int64).max // 2)
@@ -42,9 +44,16 @@ def overwritten(order: AccessOrder, input_offset: int, output_offset: int) -> in
     return int((whole | (met & (stored > input_offset + low))).sum())
 
 
+def _shared(order: WindowOrder, above: int) -> int:
+    """Bytes of the input that the output lies over. above: the output's offset less the input's."""
+    in_bytes = order.batches * order.in_h * order.in_w * order.in_pixel
+    out_bytes = order.batches * order.out_h * order.out_w * order.out_pixel
+    return max(0, min(in_bytes, above + out_bytes) - max(0, above))
+
+
 def _of_channels(order: ChannelOrder, above: int) -> int:
     """Values that are read after an output is stored there. above: the output's offset less the input's."""
-    channels, size = order.channels, order.batches * order.out_pixels * order.channels
+    channels, size = order.multiple, order.batches * order.out_pixels * order.multiple
 
     def turn(value: Int64, pixels: int) -> Int64:
         """When the kernel reads, or stores, a value of an image of so many pixels."""

@@ -144,7 +144,15 @@ SPAN = {"conv_2d_span_dsp"}
 SCALAR = {
     "cortex-m3": {"conv_2d_halves", "matrix_halves", "row_scalar", "depthwise_conv_2d_scalar"},
     "cortex-m0": {"conv_2d_halves", "matrix_halves", "row_narrow", "depthwise_conv_2d_scalar"},
-    "cv32e40p": {"conv_2d_xpulp", "matrix_xpulp", "row_xpulp", "depthwise_conv_2d_xpulp", "depthwise_conv_2d_scalar"},
+    "rv32imac": {"conv_2d_halves", "matrix_halves", "row_scalar", "depthwise_conv_2d_scalar", "depthwise_3x3_gpr31"},
+    "cv32e40p": {
+        "conv_2d_xpulp",
+        "matrix_xpulp",
+        "row_xpulp",
+        "depthwise_conv_2d_xpulp",
+        "depthwise_conv_2d_scalar",
+        "depthwise_3x3_gpr31",
+    },
 }
 WIDER = {
     "cortex-m4": {

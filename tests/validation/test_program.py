@@ -78,6 +78,7 @@ def test_a_row_too_few_is_found() -> None:
         WindowOrder(1, 6, 5, 6, 5, 3, 3, 1, 1, 1, 1, 1, 1, 4, 4),
         WindowOrder(1, 8, 8, 8, 8, 3, 3, 1, 1, 2, 2, 2, 2, 8, 16, 12),
         WindowOrder(1, 8, 8, 8, 8, 1, 1, 1, 1, 1, 1, 0, 0, 8, 16, 12, 4),
+        WindowOrder(2, 6, 5, 6, 5, 3, 3, 1, 1, 1, 1, 1, 1, 4, 4, multiple=4),
         ChannelOrder(2, 12, 12, 6),
     ],
 )
@@ -93,6 +94,13 @@ def test_channels_that_follow_each_other_lie_at_multiples_of_a_pixel() -> None:
     order = ChannelOrder(1, 12, 12, 6)
     free = [distance for distance in range(-6, 49) if not overwritten(order, 200 + distance, 200)]
     assert free == [*range(0, 49, 6)]
+
+
+def test_windows_of_one_channel_after_the_other_lie_at_multiples_of_a_pixel() -> None:
+    """The nearest place is a row and a pixel after the output."""
+    order = WindowOrder(1, 3, 4, 3, 4, 3, 3, 1, 1, 1, 1, 1, 1, 6, 6, multiple=6)
+    free = [distance for distance in range(-71, 73) if not overwritten(order, 200 + distance, 200)]
+    assert free == [*range(30, 73, 6)]
 
 
 def test_windows_that_meet_no_input_read_nothing() -> None:

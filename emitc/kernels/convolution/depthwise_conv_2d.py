@@ -324,8 +324,8 @@ _VARIANTS = (
         Costs("qemu_m4 at bed52a8, 2026-11-22", Cost(mac=2.2, output=12.1)), applies=(_INT8_ZERO, _CHANNELS, _ONE_FILTER),
     ),
     Variant(
-        "gpr31", "gpr31", _channels(scalar_int8.depthwise_rows),
-        Costs("qemu_rv32 at 9397a1e, 2026-11-26", Cost(mac=4, output=14)), applies=(dsp_int8.refusal, _CHANNELS),
+        "gpr31", "gpr31", _channels(scalar_int8.depthwise_columns),
+        Costs("rtl_hazard3 at da8e5ec, 2026-11-26", Cost(mac=3.9, output=10)), applies=(dsp_int8.refusal, _CHANNELS),
     ),
     Variant("xpulp", "xpulp", _windows(xpulp_int8.convolution), _XPULP, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
     Variant(

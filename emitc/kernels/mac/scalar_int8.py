@@ -27,12 +27,10 @@ _SMALL_SUM, _SMALL_SHIFT = 1 << 20, 13
 PIXELS = 4
 """Output pixels that share the weights that are read."""
 _NOT_IN_TILES = Reason("the number of output pixels is not a multiple of 4", "a multiple of 4 output pixels")
-_PIXELS_OF_A_ROW = (5, 4, 3)
-"""How many of them a layer may make at a time where cores have thirty-one registers."""
 _NOT_3X3 = Reason("the window is not 3x3 without dilation", "a 3x3 window")
-_NOT_IN_ROWS = Reason(
-    "an output row is not a multiple of 3, 4 or 5 pixels, or its windows reach more than a column beyond the input",
-    "a multiple of 3, 4 or 5 pixels in an output row, and a stride of 1 or 2",
+_NOT_BY_COLUMNS = Reason(
+    "its windows reach more than a row or a column beyond the input, or are three columns apart",
+    "a stride of 1 or 2 and borders of one pixel",
 )
 _WITHIN = 255
 """Sum of the magnitudes of weights whose products with int8 values have 16 bits together."""
@@ -147,35 +145,43 @@ def depthwise(problem: MacProblem, *, mul32: bool = False) -> Layer | str:
     return replace(layer, overlaps=tuple(replace(overlap, order=_tiled(overlap.order)) for overlap in layer.overlaps))
 
 
-def depthwise_rows(problem: MacProblem) -> Layer | str:
-    """The layer of a depthwise 3x3 convolution by pixels next to each other, whose windows share what is loaded; or why not.
+def depthwise_columns(problem: MacProblem) -> Layer | str:
+    """The layer of a depthwise 3x3 convolution whose weights of a channel stay in registers; or why there is none.
 
-    Weights, values and sums need some thirty registers. The last pixel waits in scratch until the others are made.
+    A column of values meets all weights before the next one is read. Nothing but a channel's own values lies where its outputs
+    go, if the input and the output are whole pixels apart.
     """
-    window, out_w, channels = problem.window, problem.bound.output.shape[2], problem.channels
-    in_w = problem.bound.input(0).shape[2]
-    if channels != problem.bound.input(0).shape[3]:
+    window, (_, out_h, out_w, channels) = problem.window, problem.bound.output.shape
+    _, in_h, in_w, in_channels = problem.bound.input(0).shape
+    if channels != in_channels:
         return SEVERAL_FILTERS
     if problem.kernel != (3, 3) or window is None or (window.dilation_h, window.dilation_w) != (1, 1):
         return _NOT_3X3
+    below = (out_h - 1) * window.stride_h - window.padding.top + 3 - in_h
     beyond = (out_w - 1) * window.stride_w - window.padding.left + 3 - in_w
-    pixels = next((pixels for pixels in _PIXELS_OF_A_ROW if out_w % pixels == 0), 0)
-    if not pixels or window.stride_w > 2 or max(window.padding.left, beyond) > 1:
-        return _NOT_IN_ROWS
+    if window.stride_w > 2 or max(window.padding.top, below, window.padding.left, beyond) > 1:
+        return _NOT_BY_COLUMNS
     folded = fold(problem, mul32=False)
     if isinstance(folded, str):
         return folded
-    shape = f"{pixels}x{window.stride_w}"
-    folded = replace(folded, spec=folded.spec.extended(f"_{pixels}px_step{window.stride_w}", window=shape))
+    stride = str(window.stride_w)
+    folded = replace(folded, spec=folded.spec.extended(f"_step{stride}", window=stride))
     what = f"{shape_text(problem.filters.shape)}, channel by channel"
-    return folded.layer(
+    layer = folded.layer(
         "convolution/depthwise_3x3_gpr31",
-        Table("weights", "int8_t", tuple(folded.filters.reshape(-1).tolist()), what, pixels_per_load=pixels),
+        Table("weights", "int8_t", tuple(folded.filters.reshape(-1).tolist()), what, pixels_per_load=out_h * out_w),
         (*problem.window_params, problem.zero_point, *problem.output_limits),
-        scratch=(Scratch("last_pixel", channels),),
-        ahead=(pixels - 2) * channels,
         headers=HEADERS,
     )
+    return replace(
+        layer, overlaps=tuple(replace(overlap, order=_by_planes(overlap.order)) for overlap in layer.overlaps)
+    )
+
+
+def _by_planes(walk: AccessOrder) -> AccessOrder:
+    """The order of a kernel that takes one channel after the other."""
+    assert isinstance(walk, WindowOrder)
+    return replace(walk, multiple=walk.in_pixel)
 
 
 def _tiled(walk: AccessOrder) -> AccessOrder:

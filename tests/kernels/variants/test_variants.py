@@ -90,38 +90,35 @@ def test_shapes_with_remainders(variant: str) -> None:
     assert sum(step is not None and step.variant == variant for step in steps) >= len(MORE) // 2
 
 
-ROWS = {
-    "five": (depthwise("five", (1, 5, 5, 6), 1, (3, 3), RELU6), "_5px_step1"),
-    "ten_of_two_images": (
-        depthwise("ten_of_two_images", (2, 4, 10, 3), 1, (3, 3), Slide(padding="SAME")),
-        "_5px_step1",
-    ),
-    "four": (depthwise("four", (1, 3, 4, 5), 1, (3, 3), RELU6), "_4px_step1"),
-    "eight_inside": (depthwise("eight_inside", (1, 5, 10, 4), 1, (3, 3), Slide()), "_4px_step1"),
-    "three": (depthwise("three", (1, 8, 3, 7), 1, (3, 3), Slide(padding="SAME")), "_3px_step1"),
-    "one_row": (depthwise("one_row", (1, 1, 12, 4), 1, (3, 3), Slide(padding="SAME")), "_4px_step1"),
-    "every_second_of_ten": (
-        depthwise("every_second_of_ten", (1, 8, 10, 4), 1, (3, 3), Slide((2, 2), "SAME")),
-        "_5px_step2",
-    ),
-    "every_second_of_odd": (
-        depthwise("every_second_of_odd", (1, 7, 23, 4), 1, (3, 3), Slide((2, 2), "SAME")),
-        "_4px_step2",
-    ),
-    "every_second_inside": (depthwise("every_second_inside", (1, 9, 13, 4), 1, (3, 3), Slide((1, 2))), "_3px_step2"),
-    "seven": (depthwise("seven", (1, 8, 7, 4), 1, (3, 3), Slide(padding="SAME")), ""),
-    "every_third": (depthwise("every_third", (1, 12, 12, 4), 1, (3, 3), Slide((3, 3))), ""),
+def _by_columns(name: str, shape: tuple[int, int, int, int], slide: Slide) -> Case:
+    return depthwise(name, shape, 1, (3, 3), slide)
+
+
+COLUMNS = {
+    "bordered": (_by_columns("bordered", (1, 5, 5, 6), RELU6), "_step1"),
+    "bordered_of_two_images": (_by_columns("bordered_of_two_images", (2, 4, 7, 3), Slide(padding="SAME")), "_step1"),
+    "one_column": (_by_columns("one_column", (1, 4, 1, 5), Slide(padding="SAME")), "_step1"),
+    "one_row": (_by_columns("one_row", (1, 1, 12, 4), Slide(padding="SAME")), "_step1"),
+    "one_window": (_by_columns("one_window", (1, 3, 3, 7), Slide()), "_step1"),
+    "inside": (_by_columns("inside", (1, 5, 10, 4), Slide()), "_step1"),
+    "every_second_row": (_by_columns("every_second_row", (1, 7, 6, 4), Slide((2, 1), "SAME")), "_step1"),
+    "every_second_of_even": (_by_columns("every_second_of_even", (1, 8, 10, 4), Slide((2, 2), "SAME")), "_step2"),
+    "every_second_of_odd": (_by_columns("every_second_of_odd", (1, 7, 23, 4), Slide((2, 2), "SAME")), "_step2"),
+    "every_second_inside": (_by_columns("every_second_inside", (1, 9, 13, 4), Slide((1, 2))), "_step2"),
+    "a_column_is_left_over": (_by_columns("a_column_is_left_over", (1, 8, 8, 4), Slide((2, 2))), "_step2"),
+    "every_third": (_by_columns("every_third", (1, 12, 12, 4), Slide((3, 3))), ""),
+    "every_third_row": (_by_columns("every_third_row", (1, 11, 4, 4), Slide((3, 1), "SAME")), "_step1"),
 }
 
 
-def test_depthwise_pixels_of_a_row() -> None:
-    """So many at a time as divide the row, by steps of one and two columns; other rows get the kernel of all cores."""
-    proven = prove([case for case, _ in ROWS.values()], target="rv32imac")
+def test_depthwise_windows_column_by_column() -> None:
+    """By steps of one and two columns; windows that are farther apart get the kernel of all cores."""
+    proven = prove([case for case, _ in COLUMNS.values()], target="rv32imac")
     for name, outcome in proven.outcomes.items():
         outcome.check()
         assert outcome.step is not None
-        assert outcome.step.variant == ("gpr31" if ROWS[name][1] else "swar")
-        assert outcome.step.kernel.endswith(ROWS[name][1])
+        assert outcome.step.variant == ("gpr31" if COLUMNS[name][1] else "swar")
+        assert outcome.step.kernel.endswith(COLUMNS[name][1])
     assert proven.memory_errors == ()
 
 

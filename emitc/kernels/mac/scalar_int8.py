@@ -35,6 +35,8 @@ _NOT_BY_COLUMNS = Reason(
 _WITHIN = 255
 """Sum of the magnitudes of weights whose products with int8 values have 16 bits together."""
 _MOST_PARTS, _FARTHEST = 127, 127
+_TOGETHER = 2
+"""Filters whose products with a value are made together."""
 _PART_COST, _FILTER_COST = 2.4, 0.75
 """Of the instructions that four weights save, what a part costs, and what the end of a filter does."""
 _NO_FOURS = Reason("its weights are too large, or its rows too few, for four products at a time", "four rows or more")
@@ -214,22 +216,34 @@ def _fours_table(filters: Int64, shape: tuple[int, ...]) -> Table | None:
     emitc_scalar_fours.h says how it is kept. shape: as in `_paired_table`.
     """
     fours = np.pad(filters, ((0, 0), (0, -filters.shape[1] % 4))).reshape(len(filters), -1, 4)
-    values: list[int] = []
-    count = 0
-    for filter_ in fours:
-        parts = _parts(filter_)
-        count += len(parts)
-        if len(parts) > _MOST_PARTS:
-            return None
-        values += [*filter_.reshape(-1).tolist(), len(parts)]
-        before = 0
-        for place, part in parts:
-            values += [place - before, part]
-            before = place
+    parts = [_parts(filter_) for filter_ in fours]
+    count = sum(map(len, parts))
     if count * _PART_COST + len(fours) * _FILTER_COST >= fours.shape[0] * fours.shape[1]:
         return None
-    what = f"{shape_text(shape)}, four at a time, and what is missing of each filter's"
+    values: list[int] = []
+    whole = len(fours) - len(fours) % _TOGETHER
+    for first in [*range(0, whole, _TOGETHER), *range(whole, len(fours))]:
+        block = slice(first, first + (_TOGETHER if first < whole else 1))
+        values += fours[block].transpose(1, 0, 2).reshape(-1).tolist()
+        values += [value for missing in parts[block] for value in _runs(missing)]
+    what = f"{shape_text(shape)}, four at a time of two filters, and what is missing of each filter's"
     return Table("weights", "int8_t", tuple(values), what, pixels_per_load=PIXELS)
+
+
+def _runs(parts: list[tuple[int, int]]) -> list[int]:
+    """Parts of a filter in runs whose products have 16 bits together, each with its length before it; and a run of none."""
+    values: list[int] = []
+    before = 0
+    run: list[int] = []
+    total = 0
+    for place, part in parts:
+        if total + abs(part) > _WITHIN or len(run) == 2 * _MOST_PARTS:
+            values += [len(run) // 2, *run]
+            run, total = [], 0
+        run += [place - before, part]
+        total += abs(part)
+        before = place
+    return values + ([len(run) // 2, *run] if run else []) + [0]
 
 
 def _parts(fours: Int64) -> list[tuple[int, int]]:

@@ -150,6 +150,15 @@ def test_four_products_at_a_time() -> None:
     assert proven.memory_errors == ()
 
 
+def test_registers_of_an_emulated_core(tmp_path: Path) -> None:
+    """Where the loop over four products is in assembly, and nothing in C stands in for it."""
+    file = tmp_path / "fours.tflite"
+    file.write_bytes(write_tflite(model_of([*FOURS, COLUMNS["bordered"][0], COLUMNS["every_second_of_odd"][0]])))
+    compiled = compile_model(file, target="rv32imac", package="platformio")
+    assert {step.variant for step in compiled.program.steps} == {"gpr31"}
+    assert on_emulator(compiled, "qemu_rv32", reference="auto", samples=2, seed=0, layers=False, workdir=tmp_path).match
+
+
 def test_weights_that_are_mostly_large_keep_two_products_at_a_time() -> None:
     proven = prove(
         [conv_2d("large", (1, 8, 8, 8), 4, (1, 1), w=np.full((4, 1, 1, 8), 127, np.int8))], target="rv32imac"

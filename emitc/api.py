@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emitc import compiler
 from emitc.compiled import Compiled
+from emitc.errors import EmitcError, Where
+from emitc.explore.cost import Cost
+from emitc.explore.cost import cost as cost_of_file
 from emitc.options import Options
 from emitc.planner import Plan
 from emitc.report.plan import plan_text
 
 if TYPE_CHECKING:
+    from emitc.boards.measurement import Measurement
     from emitc.evaluate.dataset import DataSet
     from emitc.evaluate.evaluation import Evaluation
+    from emitc.evaluate.quantization import Quantization
     from emitc.evaluate.session import Session, TensorInfo
     from emitc.ir import Array
     from emitc.validation import Validation
@@ -70,9 +76,11 @@ class Model(Compiled):
         return self._sessions[0]
 
     def evaluate(self, data: str | Path | DataSet, **options: Any) -> Evaluation:
-        """How well the generated C does on labelled data; options: those of `emitc.evaluate.evaluation.EvaluationOptions`."""
+        """How well the generated C does on labelled data; options: those of
+        `emitc.evaluate.evaluation.EvaluationOptions`."""
         from emitc.evaluate.evaluation import EvaluationOptions, evaluate
 
+        _check_names("evaluate", options, tuple(each.name for each in fields(EvaluationOptions)))
         return evaluate(self, Path(data) if isinstance(data, str) else data, EvaluationOptions(**options))
 
     @property
@@ -89,6 +97,38 @@ class Model(Compiled):
 
         return verification.verify(self, **options)
 
+    def measure(
+        self, board: str, *, layers: bool = False, samples: int = 3, seed: int = 0, reference: str = "auto"
+    ) -> Measurement:
+        """The proof and measurement on an emulated board, as `emitc run` makes them, of the model as it was compiled.
+
+        layers: instructions of each layer too. The code is for the target of the model: `emitc run` takes that of the
+        board. Raises CannotCompile where a tool is missing or the model does not fit, EmitcError for a board that is
+        not emulated.
+        """
+        from emitc.boards.verify import on_emulator
+
+        package = compiler.recompiled(self, package="platformio")
+        return on_emulator(package, board, reference=reference, samples=samples, seed=seed, layers=layers, workdir=None)
+
+    def cost(self) -> Cost:
+        """Estimates of instructions, cycles and flash, as `emitc.cost` has them."""
+        from emitc.explore.cost import cost_of
+
+        return cost_of(self.partition, self.program, self.options.optimize)
+
+    def _repr_html_(self) -> str:
+        """A table for a notebook."""
+        from emitc.boards.measurement import html_table
+
+        program = self.program
+        ports = [
+            (what, port.tensor, port.text, "" if port.scale is None else f"{port.scale:g}", port.zero_point)
+            for what, some in (("input", program.inputs), ("output", program.outputs))
+            for port in some
+        ]
+        return html_table(repr(self)[1:-1], ("", "name", "type", "scale", "zero point"), ports)
+
     def check(self) -> Validation:
         """Whether the graph after every pass, and the program, give what the graph gave as it was built."""
         from emitc import validation
@@ -101,9 +141,61 @@ class Model(Compiled):
 
 
 def compile_model(path: str | Path, options: Options | None = None, **changes: Any) -> Model:
-    """Compiles the model file at `path`; keyword arguments are those of `Options` (target="cortex-m4", package="cmake").
+    """Compiles the model file at `path`; keyword arguments are those of `Options` (target="cortex-m4",
+    package="cmake").
 
     Raises EmitcError when the file or an option is refused, CannotCompile when there is no code for it.
     """
+    _check_names("compile_model", changes, tuple(each.name for each in fields(Options)))
     compiled = compiler.compile_model(path, options, **changes)
     return Model(**{field.name: getattr(compiled, field.name) for field in fields(Compiled)})
+
+
+def cost(path: str | Path, target: str = "", options: Options | None = None, **changes: Any) -> Cost:
+    """What the model file at `path` costs on a target, without a C compiler; keyword arguments are those of `Options`.
+
+    The arena is exact. Flash, instructions and cycles are estimates from counts of emitc's kernels. Raises what
+    `compile_model` raises.
+    """
+    _check_names("cost", changes, tuple(each.name for each in fields(Options)))
+    return cost_of_file(path, target, options, **changes)
+
+
+def quantize(
+    model: str | Path,
+    calibration: str | Path,
+    output: str | Path | None = None,
+    *,
+    test: str | Path | None = None,
+    force: bool = False,
+    **options: Any,
+) -> Quantization:
+    """Quantizes the float ONNX model `model` to int8, as `emitc quantize` does, and says what that has cost.
+
+    calibration: an .npz file of sample inputs. output: the file, MODEL_int8.onnx where none is given. test: labelled
+    samples, for the accuracy of both models. force: replace a file that emitc did not write. options: `method`,
+    `exclude` and `int16` (names of operators), `auto_mixed`, `max_drop`. Raises EmitcError for files and options that do
+    not fit.
+    """
+    from emitc.calibrate.settings import QuantizeSettings
+    from emitc.evaluate.quantization import QuantizeOptions, quantized
+
+    _check_names("quantize", options, ("method", "exclude", "int16", "auto_mixed", "max_drop"))
+    names = (tuple(options.get(key, ())) for key in ("exclude", "int16"))
+    settings = QuantizeSettings(options.get("method", "minmax"), *names)
+    chosen = QuantizeOptions(
+        settings, max_drop=options.get("max_drop"), auto_mixed=options.get("auto_mixed", False), force=force
+    )
+    path = Path(model)
+    target = Path(output) if output is not None else path.with_name(f"{path.stem}_int8.onnx")
+    return quantized(path, Path(calibration), target, Path(test) if test is not None else None, chosen)
+
+
+def _check_names(function: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuses a keyword argument that does not exist, and names the one that is spelt nearly alike."""
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "choose one of these"
+            why = f"it takes {', '.join(known)}"
+            raise EmitcError(f"{function} has no option {name}", Where(option=name), why, hint)

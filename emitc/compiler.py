@@ -41,17 +41,7 @@ def _compiled(
     path: Path, source: SourceModel, model_bytes: bytes, options: Options, plugins: Plugins, start: float
 ) -> Compiled:
     """A model that has been read. start: of the time that it takes, in seconds of the monotonic clock."""
-    name = options.name or identifier(path.stem, "model")
-    origin = Origin(
-        __version__, path.name, source.sha256, source.format, source.producer, options.arguments(), options.target
-    )
-    try:
-        graph, passes, steps = _graph(source, name, options, plugins)
-        partition, program = lower_within_budget(graph, name, origin, options)
-    except EmitcError as error:
-        raise with_model(error, path.name) from error
-    program = replace(program, templates=plugins.templates)
-    require_budget(program, options.ram_budget, options.io)
+    graph, passes, steps, partition, program = _lowered(path, source, options, plugins)
     passes += partition.passes
     files = package_of(partition, program, passes, options, options.to_json() | plugins.to_json())
     return Compiled(
@@ -67,6 +57,44 @@ def _compiled(
         plugins.used(source),
         (*steps, *partition.steps),
     )
+
+
+def _lowered(
+    path: Path, source: SourceModel, options: Options, plugins: Plugins
+) -> tuple[Graph, tuple[PassReport, ...], list[GraphStep], Partition, Program]:
+    """The graph as it is partitioned, what the passes did, the graph after each, the partition and the program."""
+    name = options.name or identifier(path.stem, "model")
+    origin = Origin(
+        __version__, path.name, source.sha256, source.format, source.producer, options.arguments(), options.target
+    )
+    try:
+        graph, passes, steps = _graph(source, name, options, plugins)
+        partition, program = lower_within_budget(graph, name, origin, options)
+    except EmitcError as error:
+        raise with_model(error, path.name) from error
+    program = replace(program, templates=plugins.templates)
+    require_budget(program, options.ram_budget, options.io)
+    return graph, passes, steps, partition, program
+
+
+def plan_model(path: str | Path, options: Options | None = None, **changes: Any) -> tuple[Partition, Program]:
+    """The partition and the program of the model file at `path`, without the C. Arguments and errors as of `compile_model`."""
+    options, path = replace(options or Options(), **changes), Path(path)
+    check_options(options)
+    plugins = load_plugins([Path(plugin) for plugin in options.plugins])
+    source = read_source(path, read_file(path), options.shapes, plugins.custom("onnx"))
+    *_, partition, program = _lowered(path, source, options, plugins)
+    return partition, program
+
+
+def recompiled(compiled: Compiled, **changes: Any) -> Compiled:
+    """A compiled model with other options, from what was read before. Raises what compile_model raises."""
+    start = time.monotonic()
+    options = replace(compiled.options, **changes)
+    check_options(options)
+    plugins = load_plugins([Path(plugin) for plugin in options.plugins])
+    path = Path(compiled.program.origin.model_file)
+    return _compiled(path, compiled.source, compiled.model_bytes, options, plugins, start)
 
 
 def _graph(

@@ -397,7 +397,7 @@ EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
     }
 #endif
 
-/* A float32 factor in the place of a multiplier. */
+/* A float32 factor instead of a multiplier. */
 typedef struct emitc_plane_factor {
     float q31;
     int32_t right;

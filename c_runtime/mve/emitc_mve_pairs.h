@@ -72,7 +72,7 @@ EMITC_ALWAYS_INLINE const int8_t *emitc_pair_sums(
 #define EMITC_TWO_X0 "vldrb.8 q0, [%[x0]], #16\n\t"
 #define EMITC_TWO_X1 "vldrb.8 q1, [%[x1]], #16\n\t"
 #define EMITC_TWO_MAC(mac, sum, x, w) mac " %[" sum "], " x ", " w "\n\t"
-/* 16 values of two pixels and of four channels, but for the last channel; q0, q1 and q2 are loaded before. */
+/* 16 values of two pixels and of four channels, except for the last channel; q0, q1 and q2 are loaded before. */
 #define EMITC_TWO_HALF(mac) \
     EMITC_TWO_MAC(mac, "a0", "q0", "q2") EMITC_TWO_W("q3") \
     EMITC_TWO_MAC(mac, "b0", "q1", "q2") EMITC_TWO_W("q2") \
@@ -122,7 +122,7 @@ EMITC_ALWAYS_INLINE const int8_t *emitc_pair_sums(
 #define EMITC_TWO_OUTPUTS(kind, range, next0, next1) \
     EMITC_TWO_SCALED_##kind(next0, next1) EMITC_TWO_STORED_##range(EMITC_TWO_W("q2"))
 #define EMITC_TWO_AGAIN "ldr %[end], %[last]\n\tcmp %[s], %[end]\n\tbne 1b"
-/* Four channels, whose first values are loaded before; `first`: their blocks of 16 values, but for an even number of
+/* Four channels, whose first values are loaded before; `first`: their blocks of 16 values, except for an even number of
  * them. */
 #define EMITC_TWO_BLOCKS(first, kind, range) \
     EMITC_TWO_X0 EMITC_TWO_X1 EMITC_TWO_W("q2") \

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from emitc.boards.cycle_model import Estimate
 from emitc.boards.elf import ImageSizes
@@ -267,7 +267,10 @@ def check_estimate_for(real: str, board: str) -> None:
     raise EmitcError(f"{board} does not stand for {real}", Where(option=f"--estimate-for {real}"), why, hint)
 
 
-def with_estimate_for(result: RunResult, real: str) -> RunResult:
+_Result = TypeVar("_Result", bound="RunResult")
+
+
+def with_estimate_for(result: _Result, real: str) -> _Result:
     """The result with the estimated cycles of a real board. Raises CannotCompile where no plugin has counted."""
     if result.estimate is None:
         raise CannotCompile(

@@ -2,13 +2,12 @@
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from emitc.boards.capacity import check_fits
 from emitc.boards.flash import flash
+from emitc.boards.measurement import Measurement, measurement
 from emitc.boards.project import write_flash_project
-from emitc.boards.result import RunResult
 from emitc.boards.run import ZERO_WAIT, Simulation, run_on_board
 from emitc.boards.run_model import Case, Firmware, RunLayer, RunModel, RunTensor
 from emitc.compiled import Compiled
@@ -88,10 +87,10 @@ def on_emulator(
     layers: bool,
     workdir: Path | None,
     simulation: Simulation = ZERO_WAIT,
-) -> RunResult:
+) -> Measurement:
     """Builds, boots and proves the model on an emulated board; in `workdir`, or in a folder that is removed."""
 
-    def run_in(folder: Path) -> RunResult:
+    def run_in(folder: Path) -> Measurement:
         require_fit(compiled, board)
         package = folder / "package"
         compiled.write(package)
@@ -101,7 +100,7 @@ def on_emulator(
         target = load_board(board)
         firmware = Firmware(package, run_model(compiled), vectors, compiled.support(target.target))
         result = run_on_board(firmware, target, layers=layers, workdir=folder / "board", simulation=simulation)
-        return replace(result, reference=engine)
+        return measurement(compiled, result, engine)
 
     if workdir is not None:
         return run_in(workdir)
@@ -137,11 +136,11 @@ def on_silicon(
     *,
     port: str | None,
     say: Callable[[str], None] = lambda line: None,
-) -> RunResult:
+) -> Measurement:
     """Uploads a project of `write_silicon_project` and reads the proof that the board prints.
 
     say: called with every line of the build.
     """
     engine, vectors = expected
     result = flash(project, run_model(compiled), load_board(board), vectors, port=port, say=say)
-    return replace(result, reference=engine)
+    return measurement(compiled, result, engine)

@@ -11,7 +11,6 @@ import click
 from emitc.cli import options as shared
 
 if TYPE_CHECKING:
-    from emitc.evaluate.dataset import Preparation
     from emitc.evaluate.evaluation import Evaluation
 
 
@@ -102,44 +101,20 @@ def quantize(
 ) -> None:
     """Quantize the float ONNX model MODEL to int8 with ONNX Runtime's quantizer, and say what that has cost."""
     with shared.reported(as_json):
-        from emitc.calibrate.calibrate import quantize_model
+        from emitc.calibrate.settings import QuantizeSettings
         from emitc.evaluate.dataset import Preparation
-        from emitc.evaluate.quality import quality, tested
-        from emitc.evaluate.ranges import least_error_ranges
+        from emitc.evaluate.quantization import QuantizeOptions, quantized
         from emitc.report.quantize import quantize_text
 
         target = output or model.with_name(f"{model.stem}_int8.onnx")
-        prepare = Preparation(values["scale"], values["mean"])
-        choice = _precision(test, prepare, values)
-        made = quantize_model(model, calibration, target, force=force, ranges_of=least_error_ranges, **choice)
-        content = made.as_json() | quality(made.model, made.data, made.calibration).to_json() | {"test": None}
-        failed = []
-        if test:
-            evaluation, warnings = tested(model, made.data, test, prepare)
-            content["test"] = evaluation.to_json()
-            content["warnings"] += warnings
-            failed = _failed(evaluation, None, values["max_drop"])
-        content["failed"] = failed
+        options = QuantizeOptions(
+            QuantizeSettings(values["method"], values["exclude"], values["int16"]),
+            Preparation(values["scale"], values["mean"]),
+            values["max_drop"],
+            values["auto_mixed"],
+            force,
+        )
+        result = quantized(model, calibration, target, test, options)
+        content = result.to_json()
         shared.print_result(content, as_json, lambda: quantize_text(content))
-    raise SystemExit(1 if failed else 0)
-
-
-def _precision(test: Path | None, prepare: Preparation, values: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `quantize_model` that say how ranges are found, and which operators are not int8."""
-    from emitc.calibrate.settings import METHODS, QuantizeSettings
-    from emitc.errors import EmitcError, Where, unknown_choice
-    from emitc.evaluate.mixed_precision import MixedPrecision
-
-    if values["method"] not in METHODS:
-        raise unknown_choice("--method", values["method"], METHODS)
-    settings = QuantizeSettings(values["method"], values["exclude"], values["int16"])
-    option = "--auto-mixed" if values["auto_mixed"] else "--max-drop"
-    if test is None and (values["auto_mixed"] or values["max_drop"] is not None):
-        why = "a drop is measured on labelled samples"
-        raise EmitcError(f"{option} has no samples", Where(option=option), why, "add --test DATA")
-    if not values["auto_mixed"]:
-        return {"settings": settings}
-    if test is None or values["max_drop"] is None:
-        why = "the search ends where the drop is small enough"
-        raise EmitcError("--auto-mixed has no goal", Where(option=option), why, "add --max-drop 0.005")
-    return {"settings": settings, "choose": MixedPrecision(test, prepare, values["max_drop"]).choose}
+    raise SystemExit(1 if result.failed else 0)

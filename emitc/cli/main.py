@@ -15,8 +15,10 @@ from typing import Any
 import click
 
 from emitc._version import __version__
+from emitc.cli import budget
 from emitc.cli import options as shared
 from emitc.cli.check import check_line, check_option, checked, dump
+from emitc.cli.cost import cost
 from emitc.cli.evaluate import evaluate, quantize
 from emitc.cli.plan import plan
 from emitc.cli.report import report
@@ -53,6 +55,7 @@ def cli() -> None:
 
 cli.add_command(plan)
 cli.add_command(dump)
+cli.add_command(cost)
 cli.add_command(evaluate)
 cli.add_command(quantize)
 cli.add_command(report)
@@ -70,6 +73,7 @@ cli.add_command(sweep)
     help="Refuse a model that does not fit this board; sets the target.",
 )
 @click.option("--stack", is_flag=True, help="State the stack in the header, as the target's compiler finds it.")
+@budget.budget_options
 @check_option
 @shared.json_option
 def compile_command(
@@ -92,7 +96,11 @@ def compile_command(
             from emitc.boards.stack import measured
 
             compiled = measured(compiled)
-        compiled.write(output)
+        rows = budget.of_compiled(compiled, budget.limits_of(values, compiled.program.name), board)
+        over = any(row.over for row in rows)
+        if not over:
+            compiled.write(output)
+        from emitc.report.budget import budget_text
         from emitc.report.compile import compile_text
 
         stated = {"passes_checked": 0, "first_wrong_pass": None} if validation is None else validation.to_json()
@@ -100,9 +108,12 @@ def compile_command(
 
         smaller = None if board else smaller_arena(compiled)
         summary = compiled.summary() | stated | {"smaller_arena": smaller and smaller.to_json()}
+        summary |= budget.budget_json(rows)
         faster = [] if values["target"] or board else summary["faster_targets"]
-        text = (smaller.line() if smaller else "") + check_line(validation, check)
-        shared.print_result(summary, as_json, lambda: compile_text(compiled, output, faster) + text)
+        text = (smaller.line() if smaller else "") + check_line(validation, check) + budget_text(rows)
+        written = None if over else output
+        shared.print_result(summary, as_json, lambda: compile_text(compiled, written, faster) + text)
+    raise SystemExit(1 if over else 0)
 
 
 @cli.command(cls=shared.CompilingCommand, short_help="Prove that the C of MODEL equals the interpreter.")
@@ -181,6 +192,7 @@ def partition_command(as_json: bool, **values: Any) -> None:
 @click.option("--estimate-for", help="A real board with the same core: estimate cycles and time there.")
 @click.option("--memory", default="zero-wait", show_default=True, help="Timing of flash on a simulated core's RTL.")
 @shared.path_option("--rtl", help="Folder of a core's RTL that no package carries (rtl_hazard3).")
+@budget.budget_options
 @shared.json_option
 def run(
     boards: tuple[str, ...],
@@ -196,6 +208,7 @@ def run(
         from emitc.boards import verify as prove
         from emitc.boards.result import check_estimate_for, with_estimate_for
         from emitc.boards.run import Simulation
+        from emitc.report.budget import budget_text
         from emitc.report.run import run_text
         from emitc.target import load_board
 
@@ -212,13 +225,16 @@ def run(
             result = prove.on_emulator(compiled, board, workdir=folder, simulation=simulation, **options)
             runs.append((compiled, with_estimate_for(result, estimate_for) if estimate_for else result))
         match = all(result.match for _, result in runs)
-        several = {"match": match, "runs": [result.as_json() for _, result in runs]}
-        shared.print_result(
-            several if len(runs) > 1 else runs[0][1].as_json(),
-            as_json,
-            lambda: "\n\n".join(run_text(compiled, result) for compiled, result in runs),
-        )
-    raise SystemExit(0 if match else 1)
+        limits = budget.limits_of(values, runs[0][0].program.name)
+        rows = [budget.of_measurement(result, limits) for _, result in runs]
+        found = [result.as_json() | budget.budget_json(own) for (_, result), own in zip(runs, rows, strict=True)]
+        texts = [
+            run_text(compiled, result) + budget_text(own) for (compiled, result), own in zip(runs, rows, strict=True)
+        ]
+        several = {"match": match, "runs": found}
+        shared.print_result(several if len(runs) > 1 else found[0], as_json, lambda: "\n\n".join(texts))
+        over = any(row.over for own in rows for row in own)
+    raise SystemExit(0 if match and not over else 1)
 
 
 @cli.command(cls=shared.CompilingCommand, short_help="Build MODEL for a real board and upload it.")

@@ -61,6 +61,11 @@ def _bytes(text: str, other: str = "") -> int:
     return int(match["bytes"]) * _SCALES[match["scale"]]
 
 
+def size_in_bytes(text: str) -> int:
+    """A number of bytes with the suffixes K and M."""
+    return _bytes(text)
+
+
 def _regions(text: str) -> tuple[Region, ...] | str:
     """DTCM=64K,SRAM=256K:4: names, bytes, and the cost of a byte, which doubles from one to the next.
 
@@ -215,6 +220,9 @@ _HEADINGS = {
     ),
     **dict.fromkeys(
         ("--output", "--package", "--split-weights", "--svg", "--html", "--force", "--workdir", "--json"), "Output"
+    ),
+    **dict.fromkeys(
+        ("--max-arena", "--max-flash", "--max-stack", "--max-instructions", "--max-ms", "--budget"), "Budget"
     ),
     **dict.fromkeys(("--name", "--io", "--shape", "--plugin"), "Model"),
     **dict.fromkeys(("--npu", "--fallback", "--cpu-only", "--expect-partition", "--allow-npu-rounding"), "NPU"),

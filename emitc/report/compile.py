@@ -61,11 +61,15 @@ def _target_lines(target: str, faster: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def compile_text(compiled: Compiled, output: Path, faster: Sequence[dict[str, Any]] = ()) -> str:
-    """What was compiled, where it went, and its sizes. faster: other targets and their estimated factors, as in the summary."""
+def compile_text(compiled: Compiled, output: Path | None, faster: Sequence[dict[str, Any]] = ()) -> str:
+    """What was compiled, where it went (None: nothing is written), and its sizes.
+
+    faster: other targets and their estimated factors, as in the summary.
+    """
     program = compiled.program
+    where = f"{shown(str(output))}/" if output is not None else "not written"
     lines = [
-        f"{shown(program.origin.model_file)} -> {shown(str(output))}/ ({compiled.options.package}, {len(compiled.files)} files)"
+        f"{shown(program.origin.model_file)} -> {where} ({compiled.options.package}, {len(compiled.files)} files)"
         f" in {compiled.seconds:.2f} s",
         *_target_lines(program.origin.target, faster),
         f"  layers      {len(program.steps)}, {number(program.macs)} multiply-accumulates",

@@ -47,7 +47,7 @@ def base_identity() -> dict[str, str]:
 
 @cache
 def toolchain(target: str, board: str, *, host: bool, cross: bool) -> dict[str, str]:
-    """What one job depends on besides. host: it builds and runs C on this machine. cross: it builds C for the target."""
+    """What one job depends on in addition to. host: it builds and runs C on this machine. cross: it builds C for the target."""
     found: dict[str, str] = {}
     if host:
         try:

@@ -94,9 +94,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.boards": ("emitc.errors", "emitc.target", *_COMPILED, "emitc.emit", "emitc.verify", "emitc.boards"),
     "emitc.calibrate": ("emitc.errors", "emitc.ir", *_COMPILED, "emitc.emit", "emitc.frontends", "emitc.calibrate"),
     "emitc.evaluate": (
-        *_VALUES, "emitc.calibrate", *_COMPILED, "emitc.frontends", "emitc.verify", "emitc.evaluate",
+        *_VALUES, "emitc.boards", "emitc.calibrate", *_COMPILED, "emitc.frontends", "emitc.verify", "emitc.evaluate",
     ),
-    "emitc.explore": (*_VALUES, *_COMPILED, "emitc.emit", "emitc.schedule", "emitc.explore"),
+    "emitc.explore": (
+        *_VALUES, *_COMPILED, "emitc.backends", "emitc.emit", "emitc.kernels", "emitc.schedule", "emitc.explore",
+    ),
     "emitc.listing": (*_VALUES, *_COMPILED, "emitc.emit", "emitc.passes", "emitc.listing"),
     "emitc.sweep": (
         *_VALUES, "emitc._version", "emitc.backends", "emitc.boards", *_COMPILED, "emitc.emit", "emitc.evaluate",
@@ -104,10 +106,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     # what users touch
     "emitc.report": (
-        *_VALUES, "emitc._version", "emitc.backends", "emitc.boards", *_COMPILED, "emitc.evaluate", "emitc.frontends",
-        "emitc.kernels", "emitc.planner", "emitc.plugins", "emitc.sweep", "emitc.validation", "emitc.verify", "emitc.report",
+        *_VALUES, "emitc._version", "emitc.backends", "emitc.boards", *_COMPILED, "emitc.evaluate", "emitc.explore",
+        "emitc.frontends", "emitc.kernels", "emitc.planner", "emitc.plugins", "emitc.sweep", "emitc.validation", "emitc.verify",
+        "emitc.report",
     ),
-    "emitc.api": (*_COMPILED, "emitc.evaluate", "emitc.planner", "emitc.report", "emitc.validation", "emitc.verify"),
+    "emitc.api": (
+        *_COMPILED, "emitc.boards", "emitc.calibrate", "emitc.errors", "emitc.evaluate", "emitc.explore", "emitc.planner",
+        "emitc.report", "emitc.validation", "emitc.verify",
+    ),
     "emitc.cli": (
         *_VALUES, "emitc._version", "emitc.backends", "emitc.boards", "emitc.calibrate", *_COMPILED, "emitc.emit",
         "emitc.evaluate", "emitc.explore", "emitc.listing", "emitc.planner", "emitc.report", "emitc.sweep", "emitc.validation",

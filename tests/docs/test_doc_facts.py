@@ -20,6 +20,7 @@ from bench.compile_time import LIMIT, NETS, TARGETS
 from emitc.backends.contract import Region
 from emitc.backends.partition import Assignment, Partition
 from emitc.boards.cycle_model import Estimate
+from emitc.boards.measurement import measurement
 from emitc.boards.result import CycleEstimate, LayerCount, RunResult, SimulatedCost
 from emitc.boards.rtl import Function
 from emitc.calibrate.calibrate import Quantized
@@ -32,6 +33,8 @@ from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where
 from emitc.evaluate.evaluation import Class, Evaluation
 from emitc.evaluate.quality import OutputQuality, Quality
+from emitc.explore.budget import Compared
+from emitc.explore.cost import Cost, cost_of
 from emitc.explore.pareto import SmallerArena
 from emitc.listing import dump_json
 from emitc.options import Options
@@ -72,6 +75,12 @@ def _partition_map() -> dict[str, Any]:
     return Partition(shipped("digits_int8").graph, (node,), (("npu", Region(0, (0,), 1, 1, 1)),), {}, {}).to_json()
 
 
+def digits_cost() -> Cost:
+    """The cost of a shipped model."""
+    digits = shipped("digits_int8")
+    return cost_of(digits.partition, digits.program)
+
+
 def json_of(name: str) -> set[str]:
     """The keys that a command prints under --json."""
     digits = shipped("digits_int8")
@@ -94,13 +103,16 @@ def json_of(name: str) -> set[str]:
         "tflm", 1, 1, 0, 0.0, 1, 0, 1, first, 1, 1, True, groups=groups, no_engine=("A", "b"), disputes=("op",)
     )
     checked = Validation(1, (), 1, Wrong("a", ("op",), "t", 1)).to_json()
+    limited = {"budget": [Compared("ms", 1.0, 2.0).to_json()]}
     printed = {
         "compile": [
             replace(digits, stack=StackBound(1, 0, "gcc", (), ())).summary(),
             checked,
             {"smaller_arena": SmallerArena(1, 1.0).to_json()},
+            limited,
         ],
         "verify": [proof.to_json(), checked],
+        "cost": [digits_cost().to_json()],
         "dump": [{key: dump_json(digits, "plan")[key] for key in ("emitc_dump", "level", "model")}],
         "plan": [memory_plan(replace(digits.program, states=(StateSlot("STATE_0", 0, 1, "int8[1]", "s"),)))],
         "partition": [_partition_map()],
@@ -111,8 +123,11 @@ def json_of(name: str) -> set[str]:
         "report": [{"kind": "model", "name": "a", "output": "o", "bytes": 1}],
         "sweep": [Result((), 0, 0.0).summary(), {"output": "o"}],
         "inspect": [inspection.inspect_model(MODELS / "digits_int8.tflite", {})],
-        "run": [emulated.as_json(), on_rtl.as_json()],
-        "flash": [*(each.as_json() for each in runs[1:]), {"board": "b", "project": "p", "dry_run": True}],
+        "run": [measurement(digits, emulated).as_json(), on_rtl.as_json(), limited],
+        "flash": [
+            *(measurement(digits, each).as_json() for each in runs[1:]),
+            {"board": "b", "project": "p", "dry_run": True},
+        ],
         "npu-check": [NpuCheck("a", 1, 1, ("ADD",), 1, 1, 0, 1, 1, "tflm", 1, 0, 0, True).as_json()],
         "quantize": [
             Quantized(Path("a.onnx"), 1, 1, 1).as_json(),

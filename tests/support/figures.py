@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bench import cost as costing
 from bench import cycles as timing
 from bench.boards import TWINS
 
@@ -397,6 +398,22 @@ def random_disputes() -> tuple[Columns, Rows]:
     return ("operator and type", "graphs", "example"), rows
 
 
+def cost() -> tuple[Columns, Rows]:
+    """bench/results_cost.json: errors of `emitc.cost`, by kind of model."""
+    rows = []
+    for name, group in costing.groups_of(_rows("results_cost.json")).items():
+        board, _, kind = name.partition(": ")
+        seconds = sorted(row["seconds"] for row in group)
+        cells = (*costing.spread(group, "error"), *costing.spread(group, "flash_error")[:2])
+        rows.append(
+            (f"`{board}`", kind, str(len(group)), *cells, f"{seconds[len(seconds) // 2]:.2f}", f"{seconds[-1]:.2f}")
+        )
+    return (
+        "board", "models", "number", "instructions: median error", "90 %", "worst", "flash: median error", "90 %",
+        "seconds: median", "most",
+    ), rows  # fmt: skip
+
+
 TABLES = {
     "random_verdicts": random_verdicts,
     "random_modes": random_modes,
@@ -408,6 +425,7 @@ TABLES = {
     "twins": twins,
     "layers": layers,
     "calibration": calibration,
+    "cost": cost,
     "cycles": cycles,
     "estimates": estimates,
     "rtl": rtl,

@@ -20,7 +20,7 @@ _LONGEST = 160
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is known besides the manifest.
+    """What is known in addition to the manifest.
 
     edges: by index of each layer, what it reads, as `Layer.inputs`. ends: what makes each output. estimated: cycles of each layer
     by the estimate that ranks kernels. run, proof: the objects of `emitc run --json` and `emitc verify --json`. reasons: by
@@ -38,7 +38,7 @@ class Findings:
 
 
 def findings_of(compiled: Compiled) -> Findings:
-    """What a compiled model says besides its manifest."""
+    """What a compiled model says in addition to its manifest."""
     program = compiled.program
     makers = {port.tensor: -1 - k for k, port in enumerate(program.inputs)}
     # A view has another name than its tensor, and the same bytes: who wrote them last is its maker.

@@ -1,0 +1,78 @@
+"""Least squares with coefficients of at least 0, and what `bench.cost` fits with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+_LEAST = 1e-10
+
+
+def non_negative(a: Matrix, b: Matrix) -> Matrix:
+    """The x >= 0 with the smallest |a x - b|, by the method of Lawson and Hanson (Solving Least Squares Problems,
+    23.3).
+
+    >>> non_negative(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([2.0, -1.0]))
+    array([2., 0.])
+    """
+    gram, target = a.T @ a, a.T @ b
+    x, free = np.zeros(a.shape[1]), np.zeros(a.shape[1], bool)
+    slope = target.copy()
+    for _ in range(3 * a.shape[1]):
+        if free.all() or slope[~free].max() <= _LEAST * max(1.0, float(target.max())):
+            break
+        free[int(np.argmax(np.where(free, -np.inf, slope)))] = True
+        while True:
+            solved = np.zeros_like(x)
+            solved[free] = _solved(gram[np.ix_(free, free)], target[free])
+            below = free & (solved <= _LEAST)
+            if not below.any():
+                break
+            step = float((x[below] / (x[below] - solved[below] + 1e-300)).min())
+            x = x + step * (solved - x)
+            free &= x > _LEAST
+        x = solved
+        slope = target - gram @ x
+    return x
+
+
+def _solved(gram: Matrix, target: Matrix) -> Matrix:
+    try:
+        return np.asarray(np.linalg.solve(gram, target), np.float64)
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.lstsq(gram, target, rcond=None)[0], np.float64)
+
+
+Rows = Sequence[tuple[Mapping[str, float], float]]
+
+
+def relative_fit(rows: Rows, prior: Mapping[str, float], weight: float) -> dict[str, float]:
+    """Coefficients by name whose sums of products come closest to the counts, each error as a share of its count.
+
+    prior: coefficients from which it costs `weight` times the square of the change's share of a mean count to differ.
+    """
+    names = sorted({name for work, _ in rows for name, value in work.items() if value} | set(prior))
+    a = np.array([[work.get(name, 0.0) / count for name in names] for work, count in rows])
+    mean = np.maximum(a.mean(axis=0), 1e-12)
+    root = weight**0.5
+    stacked = np.vstack([a / mean, root * np.eye(len(names))])
+    wanted = np.concatenate([np.ones(len(rows)), root * mean * np.array([prior.get(name, 0.0) for name in names])])
+    return _named(names, non_negative(stacked, wanted) / mean)
+
+
+def weighted_fit(rows: Rows, dear: Callable[[str], float], weight: float = 1e-4) -> dict[str, float]:
+    """Coefficients by name for values whose errors grow as their roots. dear: how much a name's coefficient is kept
+    small."""
+    names = sorted({name for parts, _ in rows for name, value in parts.items() if value})
+    roots = np.array([max(value, 1.0) ** -0.5 for _, value in rows])
+    a = np.array([[parts.get(name, 0.0) for name in names] for parts, _ in rows]) * roots[:, None]
+    kept = np.diag([(weight * dear(name)) ** 0.5 for name in names])
+    wanted = np.concatenate([np.array([value for _, value in rows]) * roots, np.zeros(len(names))])
+    return _named(names, non_negative(np.vstack([a, kept]), wanted))
+
+
+def _named(names: Sequence[str], values: Matrix) -> dict[str, float]:
+    return {name: float(f"{value:.5g}") for name, value in zip(names, values, strict=True) if value > 0}

@@ -1,0 +1,83 @@
+"""A result of a board with what it is of: the model, its file, the target and the options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from html import escape
+from typing import Any
+
+from emitc.boards.result import RunResult
+from emitc.compiled import Compiled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Measurement(RunResult):
+    """A proof and measurement on a board, as `emitc run` prints it.
+
+    model: C name. model_file, model_sha256: of the file that was compiled. target: core that the code is for. options:
+    those that differ from the defaults, as text of a command line.
+    """
+
+    model: str
+    model_file: str
+    model_sha256: str
+    target: str
+    options: str
+
+    @property
+    def milliseconds(self) -> float | None:
+        """Of one call at the board's clock, estimated by the timing of its core; None where that is not known."""
+        estimate = self.estimate_for or self.estimate
+        return estimate.milliseconds if estimate is not None else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The object that `emitc run --json` prints."""
+        return {name: getattr(self, name) for name in _OWN} | RunResult.as_json(self)
+
+    def _figures(self) -> tuple[tuple[str, object], ...]:
+        """What a line and a notebook show."""
+        time = self.milliseconds
+        return (
+            (self.unit, self.count),
+            ("ms, estimated", None if time is None else round(time, 3)),
+            ("arena bytes", self.arena_bytes),
+            ("flash bytes of the model", self.model_flash_bytes),
+            ("stack bytes", self.stack_bytes),
+        )
+
+    def __repr__(self) -> str:
+        """One line."""
+        known = ", ".join(f"{value} {what}" for what, value in self._figures() if value is not None)
+        return f"<Measurement of {self.model} on {self.board}: {'MATCH' if self.match else 'MISMATCH'}, {known}>"
+
+    def _repr_html_(self) -> str:
+        """A table for a notebook."""
+        rows = [("match", self.match), *((what, value) for what, value in self._figures() if value is not None)]
+        title = f"{self.model} on {self.board}, {self.target}"
+        layers = [(f"op {layer.index} {layer.op}", layer.count) for layer in self.layers or ()]
+        return html_table(title, ("", "value"), rows) + (html_table("", ("layer", self.unit), layers) if layers else "")
+
+
+_OWN = ("model", "model_file", "model_sha256", "target", "options")
+
+
+def measurement(compiled: Compiled, result: RunResult, reference: str = "") -> Measurement:
+    """The result of a compiled model with the model in it. reference: the engine of the expected outputs."""
+    origin = compiled.program.origin
+    values = {field.name: getattr(result, field.name) for field in fields(RunResult)}
+    return Measurement(
+        **values | {"reference": reference or result.reference},
+        model=compiled.program.name,
+        model_file=origin.model_file,
+        model_sha256=origin.sha256,
+        target=origin.target,
+        options=origin.options.strip(),
+    )
+
+
+def html_table(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+    """A table of HTML; every text in it is escaped."""
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,186 @@
+"""What a model costs on a target, without a C compiler: the exact arena, and estimates of flash, instructions and
+cycles.
+
+It is meant for searches over architectures, which ask for thousands of models. The arena and the constants are those of
+`emitc compile`. Instructions and code come from counts of emitc's kernels on emulated boards (`kernel_counts`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from emitc.backends.contract import PORTABLE
+from emitc.backends.partition import Partition
+from emitc.compiler import plan_model
+from emitc.explore.kernel_counts import (
+    CONSTANT_ALIGNMENT,
+    PARAMETER_BYTES,
+    KernelCounts,
+    counts_for,
+    kernel_name,
+)
+from emitc.explore.layer_work import work_of
+from emitc.options import Options
+from emitc.program import Program
+from emitc.target import load_target
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """One layer. instructions: of one inference. counted: whether they come from counts of its kernel or of one like
+    it."""
+
+    index: int
+    op: str
+    name: str
+    kernel: str
+    macs: int
+    instructions: int
+    constant_bytes: int
+    counted: bool
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Cost:
+    """What a model costs on a target.
+
+    arena_bytes, lower_bound_bytes, state_bytes: exact. constant_bytes: with the parameters of the layers. code_bytes:
+    with the runtime and library routines; 0 where no code of the target was measured. instructions, cycles: of one
+    inference. overhead: the instructions in it of layers that run by rows, and of tensors that are relocated. source:
+    the board that was counted on; "" where the figures are the kernels' own rough costs. counted: the share of the
+    instructions whose kernels were counted. seconds: that it took.
+    """
+
+    model: str
+    target: str
+    arena_bytes: int
+    lower_bound_bytes: int
+    state_bytes: int
+    constant_bytes: int
+    code_bytes: int
+    instructions: int
+    cycles: int
+    overhead: int
+    macs: int
+    source: str
+    counted: float
+    layers: tuple[LayerCost, ...]
+    seconds: float
+
+    @property
+    def flash_bytes(self) -> int:
+        """Constants and code."""
+        return self.constant_bytes + self.code_bytes
+
+    def milliseconds(self, clock_hz: float) -> float:
+        """Of one inference at a clock, from memory without wait states."""
+        return self.cycles / clock_hz * 1e3
+
+    def to_json(self) -> dict[str, Any]:
+        """For --json."""
+        content = asdict(self) | {"flash_bytes": self.flash_bytes, "counted": round(self.counted, 4)}
+        return content | {"seconds": round(self.seconds, 3), "layers": [asdict(layer) for layer in self.layers]}
+
+    def __repr__(self) -> str:
+        """One line."""
+        return (
+            f"<Cost of {self.model} on {self.target}: arena {self.arena_bytes} bytes, flash {self.flash_bytes} bytes,"
+            f" {self.instructions} instructions, {self.cycles} cycles>"
+        )
+
+    def _repr_html_(self) -> str:
+        """A table for a notebook."""
+        columns = ("index", "op", "kernel", "macs", "instructions", "constant_bytes")
+        head = "".join(f"<th>{column}</th>" for column in columns)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{escape(str(getattr(layer, column)))}</td>" for column in columns) + "</tr>"
+            for layer in self.layers
+        )
+        return f"<table><caption>{escape(repr(self)[1:-1])}</caption><thead><tr>{head}</tr></thead>{rows}</table>"
+
+
+def cost(path: str | Path, target: str = "", options: Options | None = None, **changes: Any) -> Cost:
+    """What the model file at `path` costs on a target; further keyword arguments are those of `Options`.
+
+    Raises what `compile_model` raises.
+    """
+    start = time.perf_counter()
+    chosen = replace(options or Options(), **changes)
+    chosen = replace(chosen, target=target) if target else chosen
+    partition, program = plan_model(path, chosen)
+    return replace(cost_of(partition, program, chosen.optimize), seconds=time.perf_counter() - start)
+
+
+def cost_of(partition: Partition, program: Program, optimize: str = "speed") -> Cost:
+    """What a program costs on its target. optimize: as in `Options`; what was counted is code for speed."""
+    target = load_target(program.origin.target)
+    counts = counts_for(target) if optimize == "speed" else None
+    rough = {assignment.index: assignment.cost for assignment in partition.assignments}
+    layers = _layers(partition, program, counts, rough)
+    # What the schedule adds to layers that run whole.
+    overhead = max(0.0, program.estimated_cycles - sum(rough.values()))
+    instructions = sum(layer.instructions for layer in layers) + round(overhead)
+    kernels = [step.kernel for step in program.every_step]
+    row_calls = sum(len(segment.calls) for segment in program.segments)
+    known = sum(layer.instructions for layer in layers if layer.counted)
+    return Cost(
+        program.name,
+        target.name,
+        program.plan.arena_bytes,
+        program.plan.lower_bound_bytes,
+        program.state_bytes,
+        _constant_bytes(program, kernels),
+        round(counts.code_bytes(kernels, row_calls)) if counts else 0,
+        instructions,
+        round(_cycles(partition, layers, overhead, counts)),
+        round(overhead),
+        program.macs,
+        counts.board if counts else "",
+        known / instructions if instructions else 1.0,
+        layers,
+        0.0,
+    )
+
+
+def _layers(
+    partition: Partition, program: Program, counts: KernelCounts | None, rough: dict[int, float]
+) -> tuple[LayerCost, ...]:
+    """The layers in their order."""
+    nodes = {bound.node.index: bound for bound in partition.graph.bound()}
+    rows = []
+    for step in program.steps:
+        layer, bound = partition.layers.get(step.index), nodes.get(step.index)
+        found = None
+        if counts is not None and layer is not None and bound is not None and step.backend == PORTABLE:
+            found = counts.instructions(kernel_name(layer), work_of(bound, layer))
+        instructions = rough.get(step.index, 0.0) if found is None else found
+        constants = sum(constant.table.size_bytes for constant in step.constants)
+        counted = found is not None
+        rows.append(
+            LayerCost(
+                step.index, step.op_type, step.label, step.kernel, step.macs, round(instructions), constants, counted
+            )
+        )
+    return tuple(rows)
+
+
+def _cycles(partition: Partition, layers: tuple[LayerCost, ...], overhead: float, counts: KernelCounts | None) -> float:
+    """Of one inference: the layers' instructions, each with the cycles of its kernel; as many where nothing is known."""
+    if counts is None or not counts.cycles_per_instruction:
+        return sum(layer.instructions for layer in layers) + overhead
+    kernels = {index: kernel_name(layer) for index, layer in partition.layers.items()}
+    own = sum(layer.instructions * counts.cycles_of(kernels.get(layer.index, "")) for layer in layers)
+    return own + overhead * counts.cycles_per_instruction
+
+
+def _constant_bytes(program: Program, kernels: list[str]) -> int:
+    """Constants as the linker lays them out: the compiler keeps the parameters of layers that share a kernel."""
+    shared = Counter(kernels)
+    params = sum(len(step.params) for step in program.every_step if shared[step.kernel] > 1)
+    total = program.constant_bytes + PARAMETER_BYTES * params
+    return -(-total // CONSTANT_ALIGNMENT) * CONSTANT_ALIGNMENT

@@ -1,0 +1,106 @@
+"""`emitc.cost`: the arena of a compilation without one, and estimates held against what boards have counted."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import emitc
+from bench.cost import COUNTS, Places, errors, groups_of, held_out
+from bench.least_squares import non_negative
+from emitc.explore.cost import cost_of
+from emitc.explore.layer_work import inner, met
+
+MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
+NETS = ("kws_ref_int8", "person_detect_int8", "mww_hey_jarvis_v2")
+"""Networks of the corpus that the examples have too."""
+
+
+def counted(model: str, board: str = "qemu_m4") -> dict[str, int]:
+    rows = json.loads(COUNTS.read_text(encoding="utf-8"))["rows"]
+    return next(row for row in rows if row["model"] == f"tflite/{model}.tflite" and row["board"] == board)
+
+
+@pytest.mark.parametrize("model", NETS)
+def test_a_network_costs_what_the_board_counted(model: str) -> None:
+    found, row = emitc.cost(MODELS / f"{model}.tflite", "cortex-m4f"), counted(model)
+    assert found.arena_bytes == emitc.compile_model(MODELS / f"{model}.tflite", target="cortex-m4f").plan.arena_bytes
+    assert found.instructions == pytest.approx(row["instructions"], rel=0.03)
+    assert found.cycles == pytest.approx(row["cycles"], rel=0.1)
+    assert found.constant_bytes == pytest.approx(row["constants"], rel=0.02)
+    assert found.flash_bytes == pytest.approx(row["constants"] + row["code"], rel=0.05)
+    assert found.source == "qemu_m4" and found.counted > 0.9
+
+
+def test_networks_that_the_counts_do_not_have_are_estimated(tmp_path: Path) -> None:
+    """Of one board: those of `bench.cost_nets` that are kept out of the fit."""
+    rows = [r for r in json.loads(COUNTS.read_text(encoding="utf-8"))["rows"] if r["board"] == "qemu_m4"]
+    kept = [row for row in rows if held_out(row["model"])][:16]
+    found = [abs(row["error"]) for row in errors(kept, Places(tmp_path, tmp_path))]
+    assert statistics.median(found) < 0.05
+    assert sorted(found)[len(found) * 3 // 4] < 0.1
+
+
+def test_no_program_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **settings: object) -> None:
+        raise AssertionError("a program is run")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    assert emitc.cost(MODELS / "digits_int8.tflite", "cortex-m4f").instructions > 0
+
+
+def test_what_was_not_counted_is_said() -> None:
+    found = emitc.cost(MODELS / "digits_int8.tflite", "generic32")
+    assert (found.source, found.counted, found.code_bytes) == ("", 0.0, 0)
+    assert found.instructions > 0
+
+
+def test_the_layers_and_the_overhead_are_the_sum() -> None:
+    model = emitc.compile_model(MODELS / "person_detect_int8.tflite", target="cortex-m4f")
+    found = model.cost()
+    assert found.overhead > 0, "no layers run by rows"
+    assert sum(layer.instructions for layer in found.layers) + found.overhead == found.instructions
+    assert [layer.index for layer in found.layers] == [step.index for step in model.program.steps]
+    assert cost_of(model.partition, model.program).to_json()["layers"][0]["op"] == model.program.steps[0].op_type
+
+
+def test_one_line_and_a_table_in_a_notebook() -> None:
+    found = emitc.cost(MODELS / "digits_int8.tflite", "cortex-m4f")
+    assert repr(found).startswith("<Cost of digits_int8 on cortex-m4f: arena ") and "\n" not in repr(found)
+    assert found._repr_html_().count("<tr>") == 1 + len(found.layers)
+
+
+def test_windows_are_counted_as_one_by_one() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(2000):
+        outputs, stride, dilation, size, pad, inputs = (
+            int(draw.integers(low, high)) for low, high in ((1, 12), (1, 4), (1, 4), (1, 6), (0, 5), (1, 20))
+        )
+        inside = [[0 <= o * stride - pad + tap * dilation < inputs for tap in range(size)] for o in range(outputs)]
+        assert met(outputs, stride, dilation, size, pad, inputs) == sum(map(sum, inside))
+        values = {"stride_w": stride, "pad_left": pad, "dilation_w": dilation, "kernel_w": size, "in_w": inputs}
+        whole = [o for o in range(outputs) if o * stride >= pad and o * stride - pad + dilation * (size - 1) < inputs]
+        assert inner(values | {"out_w": outputs}, "w") == len(whole)
+
+
+def test_least_squares_without_negative_coefficients() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(50):
+        a, b = draw.normal(size=(12, 5)), draw.normal(size=12)
+        x = non_negative(a, b)
+        slope = a.T @ (b - a @ x)
+        assert (x >= 0).all() and slope.max() < 1e-8, "the conditions of Karush, Kuhn and Tucker"
+        assert np.abs(slope[x > 0]).max(initial=0) < 1e-8
+
+
+def test_models_are_grouped_by_kind() -> None:
+    rows = [
+        {"model": "drawn_63", "board": "b", "held_out": True},
+        {"model": "tflite/layers/x.tflite", "board": "b", "held_out": False},
+    ]
+    assert list(groups_of(rows)) == ["b: drawn, not in the fit", "b: single layers"]

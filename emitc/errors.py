@@ -18,8 +18,9 @@ from __future__ import annotations
 import difflib
 import re
 import shutil
+import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -55,6 +56,141 @@ def first_name(text: str) -> str:
     return re.sub(r'(?<=[^\s";]);[^"]+', ";...", text)
 
 
+class Code(Enum):
+    """What an error is about, for tools: `E0302`. The first two digits are its class. A number is never used for anything else.
+
+    The value is the number and the sentence of docs/errors.md.
+    """
+
+    COMMAND = "E0101", "The command line is wrong."
+    OPTION = "E0102", "An option, or its value, is unknown, is missing or contradicts others."
+    UNREADABLE = "E0103", "A file or folder cannot be read."
+    UNWRITABLE = "E0104", "A result cannot be written, or would replace what emitc did not write."
+    NO_TOOL = "E0105", "A package, compiler or emulator is missing or fails."
+    PLUGIN = "E0106", "A plugin is wrong, or its operator is."
+    NO_MODEL = "E0201", "A file is no model that emitc reads."
+    INVALID_TFLITE = "E0202", "A TFLite file contradicts itself or its schema."
+    INVALID_ONNX = "E0203", "An ONNX file contradicts itself or the specification."
+    INVALID_OPERATOR = "E0204", "An operator has attributes, shapes or tensors that its specification excludes."
+    TOO_LARGE = "E0205", "A model is beyond the limits that protect emitc."
+    UNKNOWN_OPERATOR = "E0301", "There is no code for an operator."
+    OPERATOR_USE = "E0302", "There is no code for an operator with these attributes, shapes or operands."
+    TYPE = "E0401", "There is no code for an operator with these element types."
+    QUANTIZATION = "E0402", "Scales or zero points are missing, or are not those that the operator takes."
+    SHAPE = "E0501", "A dimension is open, or a shape depends on values."
+    CONTROL_FLOW = "E0601", "There is no code for this branch, loop, function or subgraph."
+    STATE = "E0602", "There is no code for this state, or its initial value."
+    ARENA = "E0701", "The arena does not fit its budget or regions."
+    FLASH = "E0702", "The constants do not fit their budget."
+    BOARD_MEMORY = "E0703", "The model does not fit the memories of the board."
+    TARGET = "E0801", "A target or board does not exist, or its description is wrong."
+    BOARD = "E0802", "A board cannot do what it is asked to."
+    BOARD_RUN = "E0803", "A build for a board failed, or a run there did not end as it must."
+    BACKEND = "E0901", "A backend, accelerator or library cannot run this, or is not as expected."
+    PARTITION = "E0902", "The partition is not the expected one, or the rest may not run on the core."
+    NUMERICAL = "E1001", "Scales are out of proportion, or a sum can leave its type."
+    PROOF = "E1002", "The proof cannot be made: no engine runs the model, or the cases do not fit."
+    PASS = "E1003", "A pass changes what the model computes."
+    DATA = "E1101", "Samples, labels or a calibration do not fit the model."
+    BUDGET = "E1102", "A budget or a difference cannot be checked."
+
+    @property
+    def number(self) -> str:
+        """`E0302`."""
+        return self.value[0]
+
+    @property
+    def meaning(self) -> str:
+        """The sentence."""
+        return self.value[1]
+
+
+CLASSES = {
+    "E01": "command line and machine",
+    "E02": "invalid model",
+    "E03": "unsupported operator",
+    "E04": "type",
+    "E05": "dynamic shape",
+    "E06": "control flow and state",
+    "E07": "allocation",
+    "E08": "target and board",
+    "E09": "backend",
+    "E10": "numerical",
+    "E11": "data and limits",
+}
+"""Classes of codes by their first digits."""
+
+_OF_MODULE: dict[str, tuple[Code, Code]] = {
+    "emitc.api": (Code.OPTION, Code.OPTION),
+    "emitc.backends": (Code.BACKEND, Code.BACKEND),
+    "emitc.backends.partition": (Code.PARTITION, Code.PARTITION),
+    "emitc.backends.portable": (Code.OPTION, Code.OPTION),
+    "emitc.boards": (Code.BOARD, Code.BOARD_RUN),
+    "emitc.boards.build": (Code.NO_TOOL, Code.NO_TOOL),
+    "emitc.boards.boot": (Code.NO_TOOL, Code.BOARD_RUN),
+    "emitc.boards.capacity": (Code.BOARD_MEMORY, Code.BOARD_MEMORY),
+    "emitc.boards.stack": (Code.NO_TOOL, Code.NO_TOOL),
+    "emitc.calibrate": (Code.DATA, Code.DATA),
+    "emitc.cli": (Code.OPTION, Code.OPTION),
+    "emitc.emit": (Code.UNWRITABLE, Code.UNWRITABLE),
+    "emitc.emit.render": (Code.PLUGIN, Code.PLUGIN),
+    "emitc.ethosu": (Code.BACKEND, Code.BACKEND),
+    "emitc.evaluate": (Code.DATA, Code.DATA),
+    "emitc.explore": (Code.OPTION, Code.OPTION),
+    "emitc.explore.budget": (Code.BUDGET, Code.BUDGET),
+    "emitc.explore.difference": (Code.BUDGET, Code.BUDGET),
+    "emitc.frontends": (Code.INVALID_OPERATOR, Code.OPERATOR_USE),
+    "emitc.frontends.build": (Code.INVALID_OPERATOR, Code.UNKNOWN_OPERATOR),
+    "emitc.frontends.file_kinds": (Code.NO_MODEL, Code.NO_MODEL),
+    "emitc.frontends.limits": (Code.TOO_LARGE, Code.TOO_LARGE),
+    "emitc.frontends.node_report": (Code.UNKNOWN_OPERATOR, Code.UNKNOWN_OPERATOR),
+    "emitc.frontends.onnx": (Code.INVALID_ONNX, Code.OPERATOR_USE),
+    "emitc.frontends.onnx.custom": (Code.UNKNOWN_OPERATOR, Code.UNKNOWN_OPERATOR),
+    "emitc.frontends.onnx.external_data": (Code.UNREADABLE, Code.UNREADABLE),
+    "emitc.frontends.onnx.quantization": (Code.QUANTIZATION, Code.QUANTIZATION),
+    "emitc.frontends.onnx.subgraphs": (Code.CONTROL_FLOW, Code.CONTROL_FLOW),
+    "emitc.frontends.read": (Code.UNREADABLE, Code.UNREADABLE),
+    "emitc.frontends.state_initialisers": (Code.STATE, Code.STATE),
+    "emitc.frontends.subgraphs": (Code.CONTROL_FLOW, Code.CONTROL_FLOW),
+    "emitc.frontends.tflite": (Code.INVALID_TFLITE, Code.UNKNOWN_OPERATOR),
+    "emitc.frontends.tflite.state": (Code.STATE, Code.STATE),
+    "emitc.kernels": (Code.INVALID_OPERATOR, Code.OPERATOR_USE),
+    "emitc.kernels.control_flow": (Code.CONTROL_FLOW, Code.CONTROL_FLOW),
+    "emitc.listing": (Code.OPTION, Code.OPTION),
+    "emitc.lower": (Code.OPTION, Code.ARENA),
+    "emitc.options": (Code.OPTION, Code.OPTION),
+    "emitc.passes": (Code.OPTION, Code.OPERATOR_USE),
+    "emitc.plugins": (Code.PLUGIN, Code.PLUGIN),
+    "emitc.report": (Code.OPTION, Code.OPTION),
+    "emitc.schedule": (Code.OPTION, Code.ARENA),
+    "emitc.source": (Code.INVALID_OPERATOR, Code.OPERATOR_USE),
+    "emitc.target": (Code.TARGET, Code.TARGET),
+    "emitc.validation": (Code.PASS, Code.PASS),
+    "emitc.verify": (Code.PROOF, Code.PROOF),
+    "emitc.verify.build": (Code.NO_TOOL, Code.NO_TOOL),
+}
+"""Codes of a module's errors, or of those of the folder that it is in: refused (exit code 2), and without code (exit code 1)."""
+_HELPERS = ("emitc.errors", "emitc.source", "emitc.kernels.contract", "emitc.kernels.shared", "emitc.kernels.mac")
+"""Modules whose functions raise for others, unless they say the code themselves."""
+
+
+def code_of_module(module: str, exit_code: int) -> Code | None:
+    """The code of an error of that exit code which a module raises; None where the table has no line for it."""
+    while module:
+        if module in _OF_MODULE:
+            return _OF_MODULE[module][exit_code == 1]
+        module = module.rpartition(".")[0]
+    return None
+
+
+def _raising_module() -> str:
+    """The module that makes an error: the first one among the callers that is no helper."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "") in _HELPERS:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))
+
+
 @dataclass(frozen=True, slots=True)
 class Where:
     """The place an error speaks of; every part is optional, at least one is set.
@@ -72,12 +208,14 @@ class Where:
 
 
 class EmitcError(Exception):
-    """The input or an option is refused."""
+    """The input or an option is refused. Without a code it gets that of the module which raises it."""
 
     exit_code = 2
 
-    def __init__(self, what: str, where: Where, why: str, hint: str) -> None:
+    def __init__(self, what: str, where: Where, why: str, hint: str, code: Code | None = None) -> None:
         super().__init__(what, where, why, hint)
+        # Errors of a user's own program, which has no line in the table, are about an option of a call.
+        self.code = code or code_of_module(_raising_module(), self.exit_code) or Code.OPTION
         self.what = what
         self.where = where
         self.why = why
@@ -89,7 +227,11 @@ class EmitcError(Exception):
 
     def at(self, where: Where | None = None, why: str = "", hint: str = "") -> EmitcError:
         """The same error with another place, reason or hint, where one is given."""
-        return type(self)(self.what, where or self.where, why or self.why, hint or self.hint)
+        return type(self)(self.what, where or self.where, why or self.why, hint or self.hint, self.code)
+
+    def message(self) -> str:
+        """The text with the code, as the command line prints it."""
+        return f"{self}\n  code:  {self.code.number}"
 
     def __str__(self) -> str:
         return (
@@ -109,7 +251,7 @@ class Refusals(EmitcError):
 
     def __init__(self, errors: tuple[EmitcError, ...]) -> None:
         first = errors[0]
-        super().__init__(first.what, first.where, first.why, first.hint)
+        super().__init__(first.what, first.where, first.why, first.hint, first.code)
         self.errors = errors
         self.exit_code = max(error.exit_code for error in errors)
 
@@ -117,12 +259,18 @@ class Refusals(EmitcError):
         return self.errors
 
     def __str__(self) -> str:
+        return self._text(str)
+
+    def message(self) -> str:
+        return self._text(EmitcError.message)
+
+    def _text(self, shown_as: Callable[[EmitcError], str]) -> str:
         counts: Counter[tuple[str, str]] = Counter()
         texts: list[str] = []
         for error in self.errors:
             counts[error.why, error.hint] += 1
             if counts[error.why, error.hint] <= _ALIKE and len(texts) < _REPORTED:
-                texts.append(str(error))
+                texts.append(shown_as(error))
         if len(texts) < len(self.errors):
             texts.append(f"and {len(self.errors) - len(texts)} more errors of this model; `emitc inspect` shows them")
         return "\n".join(texts)
@@ -136,6 +284,7 @@ def unknown_choice(option: str, value: str, choices: Sequence[str], why: str = "
         Where(option=option),
         why or f"known: {', '.join(choices)}",
         f"did you mean {near[0]}?" if near else "choose one of these",
+        Code.OPTION,
     )
 
 
@@ -149,7 +298,7 @@ def writing(what: str, option: str) -> Iterator[None]:
             error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror or str(error)
         )  # the first of its files
         raise EmitcError(
-            what, Where(option=option), str(why), "check the path, its rights and the free space"
+            what, Where(option=option), str(why), "check the path, its rights and the free space", Code.UNWRITABLE
         ) from error
 
 

@@ -111,7 +111,7 @@ def on_emulator(
             if temporary not in error.hint:
                 raise
             hint = "--workdir DIR keeps the project and the whole output of its build"
-            raise type(error)(error.what, error.where, error.why, hint) from error
+            raise error.at(hint=hint) from error
 
 
 def write_silicon_project(

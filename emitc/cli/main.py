@@ -23,7 +23,7 @@ from emitc.cli.evaluate import evaluate, quantize
 from emitc.cli.plan import plan
 from emitc.cli.report import report
 from emitc.cli.sweep import sweep
-from emitc.errors import EmitcError, Where
+from emitc.errors import Code, EmitcError, Where
 
 _INTERRUPTED = 130
 _ALLOCATIONS = 100_000
@@ -150,9 +150,18 @@ def verify(as_json: bool, **values: Any) -> None:
 @click.argument("model", type=click.Path(path_type=Path))
 @shared.shape_option
 @shared.plugin_option
+@click.option(
+    "--min-coverage",
+    type=click.FloatRange(0, 1),
+    help="Exit code 1 where a smaller share of the operators has code, or the model is blocked otherwise.",
+)
 @shared.json_option
 def inspect(
-    model: Path, shapes: tuple[tuple[str, tuple[int, ...]], ...], plugins: tuple[Path, ...], as_json: bool
+    model: Path,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    plugins: tuple[Path, ...],
+    min_coverage: float | None,
+    as_json: bool,
 ) -> None:
     """Say what MODEL contains and everything that stands against compiling it."""
     with shared.reported(as_json):
@@ -161,6 +170,8 @@ def inspect(
 
         inspection = inspect_model(model, dict(shapes), plugins)
         shared.print_result(inspection, as_json, lambda: catalogue.inspect_text(inspection))
+    passed = min_coverage is None or (inspection["coverage"] >= min_coverage and not inspection["blockers"])
+    raise SystemExit(0 if passed else 1)
 
 
 @cli.command("partition", cls=shared.CompilingCommand, short_help="Show which backend runs which operator.")
@@ -330,7 +341,8 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         if "--json" in sys.argv[1:]:
-            refused = EmitcError(error.format_message(), Where(option="command line"), "see its usage", "emitc --help")
+            where = Where(option="command line")
+            refused = EmitcError(error.format_message(), where, "see its usage", "emitc --help", Code.COMMAND)
             click.echo(json.dumps(shared.error_json(refused)))
         raise SystemExit(error.exit_code) from None
     except click.Abort:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from emitc.errors import EmitcError, Refusals, Where, writing
+from emitc.errors import Code, EmitcError, Refusals, Where, writing
 
 if TYPE_CHECKING:
     from emitc.backends.option import BackendOption
@@ -104,7 +104,10 @@ def _variant(text: str) -> tuple[int, str]:
 
 def error_json(error: EmitcError) -> dict[str, Any]:
     errors = error.errors if isinstance(error, Refusals) else (error,)
-    return {"error": [{"what": e.what, "where": str(e.where), "why": e.why, "hint": e.hint} for e in errors]}
+    stated = (
+        {"what": e.what, "where": str(e.where), "why": e.why, "hint": e.hint, "code": e.code.number} for e in errors
+    )
+    return {"error": list(stated)}
 
 
 @contextmanager
@@ -121,9 +124,10 @@ def reported(as_json: bool) -> Iterator[None]:
                 raise
             place = Where(option=str(error.filename or tempfile.gettempdir()))
             hint = f"make room; temporary files are in {tempfile.gettempdir()}, or where TMPDIR says"
-            raise EmitcError("there is no room for a file", place, error.strerror or str(error), hint) from error
+            why = error.strerror or str(error)
+            raise EmitcError("there is no room for a file", place, why, hint, Code.UNWRITABLE) from error
     except EmitcError as error:
-        click.echo(str(error), err=True)
+        click.echo(error.message(), err=True)
         if as_json:
             click.echo(json.dumps(error_json(error)))
         raise SystemExit(error.exit_code) from None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from emitc.errors import DAMAGED, EXPORT_AGAIN, CannotCompile, EmitcError, Reason, Where
+from emitc.errors import DAMAGED, EXPORT_AGAIN, CannotCompile, Code, EmitcError, Reason, Where
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape, Tensor
 from emitc.kernels.costs import UNKNOWN, Costs
 from emitc.layer import Layer
@@ -221,16 +221,23 @@ def _nearest(rows: Sequence[Variant], bound: BoundNode) -> Variant:
     return next((row for _, reason, row in met if not reason), max(met, key=lambda refusal: refusal[0])[2])
 
 
-def unsupported(bound: BoundNode, what: str, why: str, hint: str, tensor: Tensor | None = None) -> CannotCompile:
-    """A legal use of the operator for which emitc has no code (exit code 1)."""
-    return CannotCompile(what, _where(bound, tensor), why, hint)
+def unsupported(
+    bound: BoundNode, what: str, why: str, hint: str, tensor: Tensor | None = None, code: Code | None = None
+) -> CannotCompile:
+    """A legal use of the operator for which emitc has no code (exit code 1). code: where it is another than the module's."""
+    return CannotCompile(what, _where(bound, tensor), why, hint, code)
 
 
 def illegal(
-    bound: BoundNode, what: str, why: str, hint: str = EXPORT_AGAIN, tensor: Tensor | None = None
+    bound: BoundNode,
+    what: str,
+    why: str,
+    hint: str = EXPORT_AGAIN,
+    tensor: Tensor | None = None,
+    code: Code | None = None,
 ) -> EmitcError:
-    """A use of the operator that its specification excludes: the file is wrong (exit code 2)."""
-    return EmitcError(what, _where(bound, tensor), why, hint)
+    """A use of the operator that its specification excludes: the file is wrong (exit code 2). code: as in `unsupported`."""
+    return EmitcError(what, _where(bound, tensor), why, hint, code)
 
 
 def damaged(bound: BoundNode, does: str, why: str, tensor: Tensor | None = None) -> EmitcError:
@@ -241,7 +248,7 @@ def damaged(bound: BoundNode, does: str, why: str, tensor: Tensor | None = None)
 def out_of_proportion(bound: BoundNode, why: str) -> EmitcError:
     """Scales of which the arithmetic cannot hold the ratio (exit code 2)."""
     what = f"{bound.node.op_type} has scales that are out of proportion"
-    return illegal(bound, what, why, "quantize the model again", bound.output)
+    return illegal(bound, what, why, "quantize the model again", bound.output, Code.NUMERICAL)
 
 
 def _where(bound: BoundNode, tensor: Tensor | None) -> Where:
@@ -271,6 +278,7 @@ def require_dtypes(
         f"there is code for {expected}",
         "quantize the model to int8 (full integer quantization)",
         bound.output,
+        Code.TYPE,
     )
 
 
@@ -291,6 +299,7 @@ def require_quantization(bound: BoundNode, *tensors: Tensor) -> None:
                 "this tensor has no scale",
                 "quantize the model fully",
                 tensor,
+                Code.QUANTIZATION,
             )
         if not tensor.quantization.per_tensor:
             raise illegal(
@@ -298,6 +307,7 @@ def require_quantization(bound: BoundNode, *tensors: Tensor) -> None:
                 f"{bound.node.op_type} has an activation with {len(tensor.quantization.scales)} scales",
                 "activations are quantized per tensor",
                 tensor=tensor,
+                code=Code.QUANTIZATION,
             )
 
 
@@ -312,6 +322,7 @@ def require_one_scale(bound: BoundNode, *weights: Tensor) -> None:
                 "one for the whole tensor is expected",
                 "quantize the model again",
                 tensor,
+                Code.QUANTIZATION,
             )
 
 
@@ -326,6 +337,7 @@ def require_same_quantization(bound: BoundNode, first: Tensor, second: Tensor) -
             f"{bound.node.op_type} changes scale or zero point",
             f"({a.scale!r}, {a.zero_point}) in and ({b.scale!r}, {b.zero_point}) out, but the operator copies values",
             tensor=second,
+            code=Code.QUANTIZATION,
         )
 
 
@@ -333,7 +345,9 @@ def require_same_dtype(bound: BoundNode) -> None:
     """Refuses a first input and an output of different element types."""
     x, y = bound.input(0).dtype.value, bound.output.dtype.value
     if x != y:
-        raise illegal(bound, f"{bound.node.op_type} changes the element type", f"{x} to {y}", tensor=bound.output)
+        raise illegal(
+            bound, f"{bound.node.op_type} changes the element type", f"{x} to {y}", tensor=bound.output, code=Code.TYPE
+        )
 
 
 def require_rank(bound: BoundNode, tensor: Tensor, *ranks: int) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from emitc.backends.contract import Settings
 from emitc.backends.flash_budget import spend_flash
 from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
-from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.errors import CannotCompile, Code, EmitcError, Where
 from emitc.frontends.read import read_file
 from emitc.ir import Graph, GraphStep
 from emitc.lower import lower
@@ -106,6 +106,7 @@ def _require_flash(constants: int, budget: int | None, origin: Origin) -> None:
             Where(model=origin.model_file, option=f"--flash-budget {budget}"),
             "these are the weights, biases and tables of all layers, without their code",
             "a smaller model, or weights of four bits",
+            Code.FLASH,
         )
 
 

@@ -52,16 +52,20 @@ def inspect_text(model: dict[str, Any]) -> str:
             scale = f" scale {tensor['scale']} zero point {tensor['zero_point']}" if quantized else ""
             lines.append(f"  {kind[:-1]:<7} {shown(tensor['name'])} {tensor['dtype']}[{shape}]{scale}")
     operators = [row for o in model["operators"] for row in (o, *o["inside"])]
-    reasons = ["operators inside, as follows" if o.get("inside") else o["reason"] for o in operators]
-    code = ["yes" if o["supported"] else "NO" for o in operators]
+    reasons = [
+        "operators inside, as follows" if o.get("inside") else " ".join(filter(None, (*o["codes"], o["reason"])))
+        for o in operators
+    ]
+    has_code = ["yes" if o["supported"] else "NO" for o in operators]
     rows = [
-        (o["index"], o["op"], first_name(o["name"]), *more) for o, *more in zip(operators, code, reasons, strict=True)
+        (o["index"], o["op"], first_name(o["name"]), *more)
+        for o, *more in zip(operators, has_code, reasons, strict=True)
     ]
     lines += ["", table(("op>", "type", "name", "code", "reason"), rows), ""]
-    blockers = Counter(zip(model["blockers"], model["blocker_hints"], strict=True))
-    for (text, hint), count in blockers.items():
+    blockers = Counter(zip(model["blocker_codes"], model["blockers"], model["blocker_hints"], strict=True))
+    for (code, text, hint), count in blockers.items():
         times = f" ({count} times)" if count > 1 else ""
-        lines += [f"  blocker: {shown(text, 400)}{times}", f"    try:   {shown(hint, 400)}"]
+        lines += [f"  blocker {code}: {shown(text, 400)}{times}", f"    try:   {shown(hint, 400)}"]
     hints: dict[str, list[str]] = {}
     for operator in operators:
         if not operator["supported"] and not operator.get("inside"):

@@ -64,6 +64,7 @@ def _operator_row(report: NodeReport) -> dict[str, Any]:
         "supported": report.supported,
         "reason": "; ".join(f"{e.what}: {e.why}" for e in report.errors),
         "hint": "; ".join(e.hint for e in report.errors),
+        "codes": sorted({e.code.number for e in report.errors}),
     }
 
 
@@ -102,8 +103,10 @@ def inspect_model(path: Path, shapes: dict[str, Shape], plugins: Sequence[Path] 
         "operators": operators,
         "blockers": [f"{e.what}: {e.why}" for e in blockers],
         "blocker_hints": [e.hint for e in blockers],
+        "blocker_codes": [e.code.number for e in blockers],
         "supported": sum(r.supported for r in reports),
         "unsupported": sum(not r.supported for r in reports),
+        "coverage": sum(r.supported for r in reports) / len(reports) if reports else 1.0,
         "compiles": not blockers and all(r.supported for r in reports),
     }
 

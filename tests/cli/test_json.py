@@ -161,12 +161,12 @@ def test_a_refusal_is_text_on_stderr_and_an_object_on_stdout(
     plain = emitc(*filled)
     assert (plain.code, plain.out) == (code, "")
     assert plain.err.startswith("error: ")
-    assert all(mark in plain.err for mark in ("\n  at:    ", "\n  why:   ", "\n  try:   "))
+    assert all(mark in plain.err for mark in ("\n  at:    ", "\n  why:   ", "\n  try:   ", "\n  code:  E"))
     called = emitc(*filled, "--json")
     assert called.code == code
     assert called.err == plain.err
     errors = called.json["error"]
-    assert all(set(e) == {"what", "where", "why", "hint"} and all(e.values()) for e in errors)
+    assert all(set(e) == {"what", "where", "why", "hint", "code"} and all(e.values()) for e in errors)
     assert len(errors) == plain.err.count("error: ")
     assert list(tmp_path.iterdir()) == []
 

@@ -23,10 +23,12 @@ def test_every_refusal_of_a_model_in_one_run(emitc: Emitc, tiny: Path) -> None:
         '  at:    unsupported.tflite, op 1 DENSIFY "z"\n'
         "  why:   emitc has no kernel for this operator\n"
         "  try:   replace the operator; `emitc ops` lists what there is\n"
+        "  code:  E0301\n"
         "error: CUSTOM:Mystery is not supported\n"
         '  at:    unsupported.tflite, op 2 CUSTOM:Mystery "out"\n'
         "  why:   emitc has no kernel for this operator\n"
         "  try:   bring its definition along with --plugin (docs/custom-operators.md), or replace it\n"
+        "  code:  E0301\n"
     )
 
 
@@ -44,6 +46,7 @@ def test_a_budget_that_is_too_small_names_the_peak(emitc: Emitc, tiny: Path) -> 
         ' rows of int8[1,8,6,4] "stem/conv", from op 0: 72 bytes;'
         ' int8[1,4,3,4] "block/depthwise", from op 1: 48 bytes\n'
         "  try:   a smaller input, or fewer channels at the peak\n"
+        "  code:  E0701\n"
     )
     assert emitc("plan", tiny / "spotter.tflite", "--ram-budget", least).code == 0
     assert emitc("plan", tiny / "spotter.tflite", "--ram-budget", least - 1).code == 1
@@ -57,6 +60,7 @@ def test_a_file_that_is_no_model(emitc: Emitc, tmp_path: Path) -> None:
         "  at:    notes.tflite\n"
         "  why:   the identifier TFL3 is missing at byte 4\n"
         "  try:   pass a TFLite FlatBuffers file\n"
+        "  code:  E0201\n"
     )
 
 
@@ -70,6 +74,7 @@ def test_a_foreign_directory(emitc: Emitc, tiny: Path, tmp_path: Path) -> None:
         "  at:    -o\n"
         "  why:   the whole directory would be replaced, and main.c is not of an emitc package\n"
         "  try:   choose an empty or new directory, or move the file out of it\n"
+        "  code:  E0104\n"
     )
 
 

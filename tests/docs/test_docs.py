@@ -31,6 +31,7 @@ from emitc.cli import main
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.emit.manifest import SCHEMA
+from emitc.errors import CLASSES, Code
 from emitc.options import Options, check_options
 from emitc.report import inspection
 from emitc.report.catalogue import types_of
@@ -346,6 +347,12 @@ def manifest_table() -> str:
     return markdown(("key", "what"), list(rows(json.loads(SCHEMA.read_text(encoding="utf-8")))))
 
 
+def error_table() -> str:
+    """The codes of errors."""
+    rows = [(f"`{code.number}`", CLASSES[code.number[:3]], code.meaning) for code in Code]
+    return markdown(("code", "class", "meaning"), rows)
+
+
 def generated(what: str) -> str:
     """The content of a generated part."""
     kind, _, name = what.partition(" ")
@@ -353,6 +360,7 @@ def generated(what: str) -> str:
         "options": lambda: option_table(name),
         "operators": lambda: operator_table(name),
         "boards": board_table,
+        "errors": error_table,
         "manifest": manifest_table,
         "figures": lambda: markdown(*TABLES[name]()),
     }
@@ -392,6 +400,7 @@ def test_every_command_the_operators_and_the_boards_are_generated() -> None:
         ("onnx.md", "operators onnx"),
         ("boards.md", "boards"),
         ("manifest.md", "manifest"),
+        ("errors.md", "errors"),
         *(("cli.md", f"options {name}") for name in main.cli.commands),
         *((PAGE_OF.get(name, "benchmarks.md"), f"figures {name}") for name in TABLES),
     }

@@ -20,7 +20,7 @@ import onnx.numpy_helper
 import onnx.reference
 import onnx.shape_inference
 
-from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.errors import CannotCompile, Code, EmitcError, Where
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.onnx.branches import without_known_branches
 from emitc.frontends.onnx.contradictions import require_group, require_stated, require_types
@@ -234,7 +234,8 @@ class Reader:
             self.notes.append(f'input "{value.name}": open batch dimension made 1')
         if -1 in stated:
             hint = f"give it: --shape {value.name}={','.join(str(d) if d > 0 else '?' for d in stated)}"
-            raise EmitcError("a graph input has an open dimension", where, f"its shape is {stated}", hint)
+            why = f"its shape is {stated}"
+            raise EmitcError("a graph input has an open dimension", where, why, hint, Code.SHAPE)
         if 0 in stated:
             given_sizes = ",".join(str(d or "?") for d in stated)
             hint = f"where 0 stands for an open dimension, give it: --shape {value.name}={given_sizes}"

@@ -1,0 +1,96 @@
+"""Every refusal has a code: each module that raises one has a line in the table, and each number stands for one thing."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+from emitc.errors import _OF_MODULE, CLASSES, CannotCompile, Code, EmitcError, Refusals, Where, code_of_module
+
+ROOT = Path(__file__).resolve().parents[2]
+RAISERS = frozenset({"EmitcError", "CannotCompile", "illegal", "unsupported", "damaged"})
+NUMBERS = {
+    "E0101", "E0102", "E0103", "E0104", "E0105", "E0106", "E0201", "E0202", "E0203", "E0204", "E0205", "E0301", "E0302",
+    "E0401", "E0402", "E0501", "E0601", "E0602", "E0701", "E0702", "E0703", "E0801", "E0802", "E0803", "E0901", "E0902",
+    "E1001", "E1002", "E1003", "E1101", "E1102",
+}  # fmt: skip
+"""Those that were ever released: none may go."""
+
+
+def raising_modules() -> dict[str, ast.Module]:
+    """The modules of emitc that make an error."""
+    found = {}
+    for path in sorted((ROOT / "emitc").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+        if names & RAISERS:
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = tree
+    return found
+
+
+MODULES = raising_modules()
+
+
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {"emitc.errors"}))
+def test_every_module_that_refuses_has_codes(module: str) -> None:
+    assert code_of_module(module, 1) and code_of_module(module, 2)
+
+
+def test_the_table_names_modules_that_exist() -> None:
+    places = {
+        f"emitc.{'.'.join(p.relative_to(ROOT / 'emitc').with_suffix('').parts)}" for p in (ROOT / "emitc").rglob("*.py")
+    }
+    places |= {place.rpartition(".")[0] for place in places}
+    assert sorted(set(_OF_MODULE) - places - {"emitc.explore.difference"}) == []
+
+
+def test_every_code_is_given_to_something() -> None:
+    named = {code for pair in _OF_MODULE.values() for code in pair}
+    named |= {
+        Code[n.attr]
+        for tree in MODULES.values()
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Attribute)
+        and isinstance(n.value, ast.Name)
+        and n.value.id == "Code"
+        and n.attr in Code.__members__
+    }
+    assert sorted(code.number for code in set(Code) - named) == []
+
+
+def test_numbers_are_stable_and_of_a_class() -> None:
+    numbers = [code.number for code in Code]
+    assert set(numbers) == NUMBERS and len(numbers) == len(set(numbers))
+    assert {number[:3] for number in numbers} == set(CLASSES)
+    assert all(re.fullmatch(r"E\d{4}", number) for number in numbers)
+    assert all(code.meaning.endswith(".") for code in Code)
+
+
+def test_an_error_keeps_its_code() -> None:
+    error = CannotCompile("what", Where(option="o"), "why", "hint", Code.TYPE)
+    assert error.at(hint="other").code is Code.TYPE
+    assert pickle.loads(pickle.dumps(error)).code is Code.TYPE
+    both = Refusals((error, EmitcError("b", Where(option="o"), "w", "h", Code.SHAPE)))
+    assert both.code is Code.TYPE
+    assert re.findall(r"code:  (E\d+)", both.message()) == ["E0401", "E0501"]
+    assert str(error) == "error: what\n  at:    o\n  why:   why\n  try:   hint"
+
+
+@pytest.mark.parametrize(
+    ("module", "exit_code", "number"),
+    [
+        ("emitc.kernels.convolution.conv_2d", 1, "E0302"),
+        ("emitc.kernels.convolution.conv_2d", 2, "E0204"),
+        ("emitc.frontends.tflite.reader", 2, "E0202"),
+        ("emitc.target", 2, "E0801"),
+    ],
+)
+def test_a_module_has_the_code_of_its_folder(module: str, exit_code: int, number: str) -> None:
+    found = code_of_module(module, exit_code)
+    assert found is not None and found.number == number
+    assert code_of_module("somewhere.else", exit_code) is None

@@ -19,6 +19,7 @@ from emitc.cli import budget
 from emitc.cli import options as shared
 from emitc.cli.check import check_line, check_option, checked, dump
 from emitc.cli.cost import cost
+from emitc.cli.diff import diff
 from emitc.cli.evaluate import evaluate, quantize
 from emitc.cli.plan import plan
 from emitc.cli.report import report
@@ -56,6 +57,7 @@ def cli() -> None:
 cli.add_command(plan)
 cli.add_command(dump)
 cli.add_command(cost)
+cli.add_command(diff)
 cli.add_command(evaluate)
 cli.add_command(quantize)
 cli.add_command(report)

@@ -35,6 +35,7 @@ from emitc.evaluate.evaluation import Class, Evaluation
 from emitc.evaluate.quality import OutputQuality, Quality
 from emitc.explore.budget import Compared
 from emitc.explore.cost import Cost, cost_of
+from emitc.explore.difference import Change, Difference
 from emitc.explore.pareto import SmallerArena
 from emitc.listing import dump_json
 from emitc.options import Options
@@ -113,6 +114,12 @@ def json_of(name: str) -> set[str]:
         ],
         "verify": [proof.to_json(), checked],
         "cost": [digits_cost().to_json()],
+        "diff": [
+            Difference(
+                (Change("macs", 1, 2),), (Change("macs", 1, 2),), (("op 0", "a", "b"),), (("target", "a", "b"),), ()
+            ).to_json(),
+            {"failed": []},
+        ],
         "dump": [{key: dump_json(digits, "plan")[key] for key in ("emitc_dump", "level", "model")}],
         "plan": [memory_plan(replace(digits.program, states=(StateSlot("STATE_0", 0, 1, "int8[1]", "s"),)))],
         "partition": [_partition_map()],

@@ -97,10 +97,7 @@ def on_emulator(
         engine, vectors = expected(compiled, reference, samples, seed)
         if compiled.host_hooks():
             play_back(compiled, package, random_samples(compiled.graph, samples, seed))
-        target = load_board(board)
-        firmware = Firmware(package, run_model(compiled), vectors, compiled.support(target.target))
-        result = run_on_board(firmware, target, layers=layers, workdir=folder / "board", simulation=simulation)
-        return measurement(compiled, result, engine)
+        return run_cases(compiled, board, package, (engine, vectors), layers=layers, simulation=simulation)
 
     if workdir is not None:
         return run_in(workdir)
@@ -112,6 +109,26 @@ def on_emulator(
                 raise
             hint = "--workdir DIR keeps the project and the whole output of its build"
             raise error.at(hint=hint) from error
+
+
+def run_cases(
+    compiled: Compiled,
+    board: str,
+    package: Path,
+    expected: tuple[str, list[Case]],
+    *,
+    layers: bool = False,
+    simulation: Simulation = ZERO_WAIT,
+) -> Measurement:
+    """Builds the written package for an emulated board, boots it, and compares and measures the expected cases.
+
+    package: of --package platformio; the folder around it gets the build. Raises what `run_on_board` raises.
+    """
+    engine, vectors = expected
+    target = load_board(board)
+    firmware = Firmware(package, run_model(compiled), vectors, compiled.support(target.target))
+    result = run_on_board(firmware, target, layers=layers, workdir=package.parent / "board", simulation=simulation)
+    return measurement(compiled, result, engine)
 
 
 def write_silicon_project(

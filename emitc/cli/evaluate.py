@@ -32,6 +32,14 @@ def number(text: str) -> float:
 @click.option("--scale", type=number, help="Factor on the values of the data, after --mean: a number, or as 1/255.")
 @click.option("--mean", type=number, help="Subtracted from the values of the data.")
 @shared.choice_option("--layout", "as-is", "as-is | nhwc | nchw: of images in arrays, where MODEL has the other one.")
+@click.option("--on", "board", help="An emulated board: run samples there too, and compare with the C on this machine.")
+@click.option(
+    "--on-samples",
+    type=click.IntRange(1, 64),
+    default=4,
+    show_default=True,
+    help="Samples that --on runs, evenly spread.",
+)
 @click.option("--min-accuracy", type=float, help="Exit code 1 where the metric is worse.")
 @click.option("--max-drop", type=float, help="With --float: exit code 1 where MODEL is worse by more.")
 @shared.json_option
@@ -39,23 +47,32 @@ def evaluate(data: Path, metric: str, float_model: Path | None, as_json: bool, *
     """Measure how well MODEL does on labelled data, through its generated C on this machine."""
     with shared.reported(as_json):
         from emitc.errors import EmitcError, Where, unknown_choice
-        from emitc.evaluate.dataset import LAYOUTS, Preparation
+        from emitc.evaluate.dataset import LAYOUTS, Preparation, read_dataset
         from emitc.evaluate.evaluation import EvaluationOptions
         from emitc.evaluate.evaluation import evaluate as measured
+        from emitc.evaluate.on_board import on_board
+        from emitc.evaluate.session import info_of
         from emitc.report.evaluate import evaluate_text
+        from emitc.target import load_board
 
         if values["layout"] not in LAYOUTS:
             raise unknown_choice("--layout", values["layout"], LAYOUTS)
         if values["max_drop"] is not None and float_model is None:
             why = "a drop is the difference to another model"
             raise EmitcError("there is nothing to compare with", Where(option="--max-drop"), why, "add --float MODEL")
-        compiled = shared.compiled_model(values)
+        board = values["board"]
+        compiled = shared.compiled_model(values, "plain", load_board(board).target if board else "generic32")
         prepare = Preparation(values["scale"], values["mean"], values["layout"])
         options = EvaluationOptions(metric, prepare, float_model, values["engine"], values["output_index"])
+        samples = read_dataset(data, tuple(map(info_of, compiled.program.inputs)), prepare) if board else None
         evaluation = measured(compiled, data, options)
+        there = on_board(compiled, board, samples, values["on_samples"]) if samples is not None else None
         failed = _failed(evaluation, values["min_accuracy"], values["max_drop"])
-        content = {"model": compiled.program.name, **evaluation.to_json(), "failed": failed}
-        shared.print_result(content, as_json, lambda: evaluate_text(compiled.program.name, evaluation, failed))
+        if there is not None and not there.match:
+            failed.append(f"{there.differing} values of the samples on {board} differ from {there.reference}")
+        stated = None if there is None else there.as_json()
+        content = {"model": compiled.program.name, **evaluation.to_json(), "on": stated, "failed": failed}
+        shared.print_result(content, as_json, lambda: evaluate_text(compiled.program.name, evaluation, failed, there))
     raise SystemExit(1 if failed else 0)
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from emitc.errors import shown
 from emitc.evaluate.evaluation import Evaluation
 from emitc.report.tables import number, table
+
+if TYPE_CHECKING:
+    from emitc.boards.measurement import Measurement
 
 _MOST_CLASSES = 12
 """Classes whose confusion is printed as a table."""
@@ -13,8 +18,11 @@ _OUTSIDE = 0.01
 """Share of input values outside of the range that is worth a warning."""
 
 
-def evaluate_text(name: str, evaluation: Evaluation, refused: list[str]) -> str:
-    """The metric, what it is compared with, the classes, and the wrong samples of which the model is surest."""
+def evaluate_text(name: str, evaluation: Evaluation, refused: list[str], there: Measurement | None = None) -> str:
+    """The metric, what it is compared with, the classes, and the wrong samples of which the model is surest.
+
+    there: of samples that a board has run.
+    """
     lines = [
         f"{shown(name)}: {evaluation.metric} {_value(evaluation, evaluation.value)} of {number(evaluation.samples)} samples"
     ]
@@ -25,6 +33,9 @@ def evaluate_text(name: str, evaluation: Evaluation, refused: list[str]) -> str:
         lines.append(f"  compared  {_value(evaluation, evaluation.compared)}, {_drop(evaluation)}{agree}")
     if evaluation.engine_differing is not None:
         lines.append(f"  engine    {number(evaluation.engine_differing)} samples differ from {evaluation.engine}")
+    if there is not None:
+        verdict = f"{number(there.differing)} values differ from {there.reference}"
+        lines.append(f"  {there.board:9} {number(there.cases)} samples, {number(there.count)} {there.unit}: {verdict}")
     if evaluation.outside > _OUTSIDE:
         share = f"{evaluation.outside:.0%} of the input values are outside of what the model's input stands for"
         lines.append(f"  warning   {share}: see --scale and --mean")

@@ -124,7 +124,7 @@ def json_of(name: str) -> set[str]:
         "plan": [memory_plan(replace(digits.program, states=(StateSlot("STATE_0", 0, 1, "int8[1]", "s"),)))],
         "partition": [_partition_map()],
         "evaluate": [
-            {"failed": []},
+            {"failed": [], "on": None},
             Evaluation("top1", 1, 1.0, classes=(Class("a", 1, 1, 1),), worst=(("s", "a", "b", 1.0),)).to_json(),
         ],
         "report": [{"kind": "model", "name": "a", "output": "o", "bytes": 1}],

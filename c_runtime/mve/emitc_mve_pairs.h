@@ -210,7 +210,7 @@ EMITC_ALWAYS_INLINE const int8_t *emitc_pair_sums(
     "ldr %[end], %[last]\n\tcmp %[s], %[end]\n\t" \
     "ldr %[end], %[n]\n\tand %[end], #15\n\tbne 1b"
 #define EMITC_TWO_LIMITS_FULL
-#define EMITC_TWO_LIMITS_LIMITED , const int16_t(*limits)[8]
+#define EMITC_TWO_LIMITS_LIMITED , int16_t(*limits)[8]
 #define EMITC_TWO_LOW_HIGH_FULL
 #define EMITC_TWO_LOW_HIGH_LIMITED , [low] "m"(limits[0]), [high] "m"(limits[1])
 

@@ -73,7 +73,7 @@ EMITC_ALWAYS_INLINE const int8_t *emitc_row_sums(int32_t *sums, const int8_t *x,
 #define EMITC_ROW_LIMITS_FULL
 #define EMITC_ROW_LIMITS_LIMITED , [low] "m"(limits[0]), [high] "m"(limits[1])
 #define EMITC_ROW_PARAMETER_FULL
-#define EMITC_ROW_PARAMETER_LIMITED , const int16_t(*limits)[8]
+#define EMITC_ROW_PARAMETER_LIMITED , int16_t(*limits)[8]
 
 /* A function that makes outputs of `groups` times eight channels from n values. *w: for every eight channels the
  * weights as emitc_row_sums reads them, bias, multipliers and shifts, or bias and factors for F32, each with the even

@@ -32,6 +32,8 @@ _LARGEST_OUTPUT = 2.0**30
 """Below it no zero point takes an output out of 32 bits."""
 _LONG_ROW = 64
 """From so many values on, a row with fewer than four outputs has a kernel of its own, which is short."""
+_GROUP, _MOST_ZEROS = 8, 512
+"""Output channels of a row that are made at a time, and the most weights of 0 that may fill the last group."""
 _CHUNK = 16
 """Output channels of one row whose sums are kept at a time."""
 
@@ -176,6 +178,8 @@ def _row(problem: MacProblem) -> Layer | str:
         return replace(folded, spec=spec).layer(
             "matrix/dots_mve", tables, params, ahead=out - 1 or None, by_rows=None, headers=HEADERS
         )
+    if -out % _GROUP * depth > _MOST_ZEROS:
+        return _pixel_pairs(problem)
     spec = folded.spec
     if spec.rounding == "up":  # few outputs: code for a rounding of its own would cost more than it saves
         spec = replace(spec, rounding="away", suffix=spec.suffix.replace("_up", "_away"))

@@ -63,9 +63,9 @@ def _fit(
 ) -> Arenas:
     """The same without those kernels."""
     fastest, small = scheduled({}), optimize == "size"
-    if not small:
+    if not small and not isinstance(budget, str):
         limit = max(fastest.plan.arena_bytes, budget if isinstance(budget, int) else 0)
-        fastest = _fast_by_rows(scheduled, fastest, {}, limit)
+        fastest = _fast_by_rows(scheduled, fastest, limit)
     if budget is None and not small:
         if _has_segments(fastest) and (_little(fastest) or _saving(fastest, by_rows)):
             return _streamed(scheduled, nodes, fastest)
@@ -211,7 +211,7 @@ def _fitted(
         tried = scheduled(limits) if limits else fastest
         for _ in range(_ROUNDS):
             if tried.plan.arena_bytes <= limit:
-                yield _fast_by_rows(scheduled, tried, limits, limit)
+                yield tried
                 break
             if not (further := less(tried)):
                 break
@@ -219,8 +219,8 @@ def _fitted(
             tried = scheduled(limits)
 
 
-def _fast_by_rows(scheduled: Scheduled, found: Arenas, limits: Limits, limit: int) -> Arenas:
-    """The schedule under limits of scratch, or one that takes fewer cycles in an arena of at most `limit` bytes.
+def _fast_by_rows(scheduled: Scheduled, found: Arenas, limit: int) -> Arenas:
+    """The schedule without limits of scratch, or one that takes fewer cycles in an arena of at most `limit` bytes.
 
     A kernel that makes several rows in less time than one by one (`ByRows.alone`) may lose that to row streaming.
     """
@@ -232,7 +232,7 @@ def _fast_by_rows(scheduled: Scheduled, found: Arenas, limits: Limits, limit: in
     }
     if not slow:
         return found
-    tried = scheduled({**limits, **slow})
+    tried = scheduled(slow)
     return tried if tried.plan.arena_bytes <= limit and tried.cycles() < found.cycles() else found
 
 

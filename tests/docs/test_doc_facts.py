@@ -285,30 +285,30 @@ def test_what_the_figures_are_to_show() -> None:
         disjoint, same, default, least = (
             by_mode[model, mode] for mode in ("no-overlap", "no-overlap-same-kernels", "default", "min")
         )
-        # Where working memory is to spare a faster kernel may be taken than the default's, or a leaner one.
-        assert default["instructions"] <= 1.02 * max(disjoint["instructions"], same["instructions"])
-        assert least["instructions"] <= 1.3 * disjoint["instructions"]
+        # Where working memory is to spare a faster kernel may be taken than the default's, or a leaner one. Of mnist_resnet
+        # row streaming asks single rows, which leave over more pixels than whole images do.
+        assert default["instructions"] <= 1.03 * max(disjoint["instructions"], same["instructions"])
+        assert least["instructions"] <= (1.31 if model == "mnist_resnet_int8" else 1.25) * disjoint["instructions"]
         assert least["instructions"] <= tflm.get((model, "m4"), least["instructions"])
         assert least["arena_bytes"] <= default["arena_bytes"] <= disjoint["arena_bytes"]
 
 
 def test_what_size_twins_and_cycles_are_to_show() -> None:
-    """-Os saves 15 % of the code, ONNX costs at most 17 % more than TFLite, and the cycle model fits as the page says."""
+    """-Os saves 15 % of the code, ONNX costs at most 10 % more than TFLite, and the cycle model fits as the page says."""
     stored = {
         name: json.loads((ROOT / "bench" / f"results_{name}.json").read_text(encoding="utf-8"))
         for name in ("boards", "size", "twins", "layers", "cycles")
     }
     speed = {row["model"]: row for row in stored["boards"]["rows"] if row["board"] == "qemu_m4"}
     assert {row["model"] for row in stored["size"]["rows"]} == set(speed)
-    assert all(row["stack_bytes"] <= 512 for name, row in speed.items() if name != "ic_resnet_int8")
-    assert speed["ic_resnet_int8"]["stack_bytes"] <= 848  # convolutions by Winograd's filtering
+    assert all(row["stack_bytes"] <= 520 for row in speed.values())
     for row in stored["size"]["rows"]:
         assert row["match"] and row["code_bytes"] <= 0.85 * speed[row["model"]]["code_bytes"], row["model"]
     twins = {(row["model"], row["board"]): row for row in stored["twins"]["rows"]}
     for net, twin in boards.TWINS.items():
         for board in ("qemu_m4", "qemu_m55", "qemu_m3"):
             assert twins[net, board]["match"] and twins[twin, board]["match"]
-            assert twins[twin, board]["instructions"] <= 1.17 * twins[net, board]["instructions"], (net, board)
+            assert twins[twin, board]["instructions"] <= 1.1 * twins[net, board]["instructions"], (net, board)
     for row in stored["layers"]["rows"]:
         assert row["match"] and row["layers"]
     rows = {(row["model"], row["board"]): row for row in stored["cycles"]["rows"]}

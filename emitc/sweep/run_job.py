@@ -92,7 +92,7 @@ def error_of(error: EmitcError) -> dict[str, Any]:
     """The first refusal of a model, and how many there are."""
     first = error.parts()[0]
     return {
-        "code": getattr(first, "code", None) or None,
+        "code": first.code.number,
         "what": shown(first.what, 500),
         "where": shown(str(first.where), 500),
         "why": shown(first.why, 500),

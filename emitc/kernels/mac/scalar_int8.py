@@ -150,8 +150,8 @@ def depthwise(problem: MacProblem, *, mul32: bool = False) -> Layer | str:
 def depthwise_columns(problem: MacProblem) -> Layer | str:
     """The layer of a depthwise 3x3 convolution whose weights of a channel stay in registers; or why there is none.
 
-    A column of values meets all weights before the next one is read. Nothing but a channel's own values lies where its outputs
-    go, if the input and the output are whole pixels apart.
+    A column of values meets all weights before the next one is read. Only a channel's own values lie where its outputs go, if
+    the distance from the input to the output is a number of whole pixels.
     """
     window, (_, out_h, out_w, channels) = problem.window, problem.bound.output.shape
     _, in_h, in_w, in_channels = problem.bound.input(0).shape

@@ -1,14 +1,14 @@
 """How close `emitc.cost` comes to what boards count, how long it takes, and the counts that it is made from.
 
-    python -m bench.cost [--boards qemu_m4] [--json bench/results_cost.json]   the errors of every model that was
-    counted python -m bench.cost --measure qemu_m4 MODEL...                            counts models, adds them to the
-    stored counts python -m bench.cost --fit                                                 writes
-    emitc/explore/kernel_counts.json
+    python -m bench.cost [--boards qemu_m4] [--json FILE]   the errors of every model that was counted
+    python -m bench.cost --measure qemu_m4 MODEL...         counts models, adds them to the stored counts
+    python -m bench.cost --fit                              writes emitc/explore/kernel_counts.json
 
 bench/results_kernel_counts.json has the counts: of each model the instructions and layers, and the sizes of its image.
 Models are of the corpus next to the checkout (../shared/models), or `drawn_SEED` of `bench.cost_nets`; every third of
 the drawn ones from seed 60 on is kept out of the fit, so that its error is that of a network which the counts do not
-have. A model with layers that run by rows is counted twice, the second time without, for its layers.
+have. A model with layers that run by rows is counted twice, the second time without, for its layers. Seconds are
+of CPU time.
 """
 
 from __future__ import annotations
@@ -197,9 +197,9 @@ def errors(rows: Sequence[Row], places: Places) -> Iterator[Row]:
             continue
         path = places.file_of(row["model"])
         target = load_board(row["board"]).target
-        start = time.perf_counter()
+        start = time.process_time()
         found = cost(path, target)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         yield {
             "model": row["model"],
             "board": row["board"],

@@ -75,6 +75,8 @@ def of_measurement(result: Measurement, limits: Mapping[str, float]) -> tuple[Co
     """The limits against a measurement."""
     from emitc.explore.budget import Figure, compared
 
+    if not limits:
+        return ()
     figures: dict[str, Figure] = {
         "arena": Figure(result.arena_bytes),
         "flash": Figure(result.model_flash_bytes, "choose a board whose image tells it"),

@@ -309,7 +309,7 @@ def test_the_bar_counts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_options_stand_under_headings(emitc: Emitc) -> None:
     text = emitc("compile", "--help").out
     blocks = dict(re.findall(r"^(\w+):\n((?:  .*\n?)+)", text, re.M))
-    assert list(blocks) == ["Options", "Kernels", "Memory", "Output", "Model", "NPU"]
+    assert list(blocks) == ["Options", "Kernels", "Memory", "Output", "Budget", "Model", "NPU"]
     flags = {heading: set(re.findall(r"^ +(?:-\w, )?(--[\w-]+)", block, re.M)) for heading, block in blocks.items()}
     assert flags["Memory"] == {
         "--ram-budget",

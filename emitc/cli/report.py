@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from emitc.cli import options as shared
-from emitc.errors import CannotCompile, EmitcError, Where, shown
+from emitc.errors import EmitcError, Where, shown
 
 if TYPE_CHECKING:
     from emitc.compiled import Compiled
@@ -127,6 +127,6 @@ def _findings(path: Path, compiled: Compiled, board: Board | None, samples: int)
         return replace(found, skipped="It was left out by --samples 0.")
     try:
         proof = verification.verify(for_host(path, compiled), samples=samples)
-    except CannotCompile as error:
+    except EmitcError as error:
         return replace(found, skipped=f"There is no proof: {error.what}, because {error.why}.")
     return replace(found, proof=proof.to_json())

@@ -166,6 +166,19 @@ def test_the_proof_and_the_memories_of_a_board_are_shown(tmp_path: Path) -> None
     assert "RAM: arena and state: 3\u202f264 of 131\u202f072 bytes" in text and 'aria-valuenow="2.5"' in text
 
 
+def test_a_proof_that_cannot_be_made_is_a_line_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from emitc.errors import CannotCompile, Where
+    from emitc.verify import verification
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise CannotCompile("there is no C compiler", Where(option="CC"), "none <b>is</b> installed", "install gcc")
+
+    monkeypatch.setattr(verification, "verify", fail)
+    report(DIGITS, "-o", tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "There is no proof: there is no C compiler, because none &lt;b&gt;is&lt;/b&gt; installed." in text
+
+
 def test_names_of_a_model_stay_text(opened: Opened, tmp_path: Path) -> None:
     data = write_tflite(TINY["spotter"]())
     name = next(layer.label for layer in compile_model_of(data, tmp_path).program.steps if len(layer.label) >= 4)

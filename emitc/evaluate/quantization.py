@@ -8,7 +8,7 @@ from typing import Any
 
 from emitc.calibrate.calibrate import Quantized, quantize_model
 from emitc.calibrate.settings import METHODS, QuantizeSettings
-from emitc.errors import EmitcError, Where, unknown_choice
+from emitc.errors import Code, EmitcError, Where, unknown_choice
 from emitc.evaluate.dataset import Preparation
 from emitc.evaluate.evaluation import Evaluation
 from emitc.evaluate.mixed_precision import MixedPrecision
@@ -69,10 +69,10 @@ class QuantizeOptions:
         option = "--auto-mixed" if self.auto_mixed else "--max-drop"
         if test is None and (self.auto_mixed or self.max_drop is not None):
             why = "a drop is measured on labelled samples"
-            raise EmitcError(f"{option} has no samples", Where(option=option), why, "add --test DATA")
+            raise EmitcError(f"{option} has no samples", Where(option=option), why, "add --test DATA", Code.OPTION)
         if self.auto_mixed and self.max_drop is None:
             why = "the search ends where the drop is small enough"
-            raise EmitcError("--auto-mixed has no goal", Where(option=option), why, "add --max-drop 0.005")
+            raise EmitcError("--auto-mixed has no goal", Where(option=option), why, "add --max-drop 0.005", Code.OPTION)
 
 
 _DEFAULT = QuantizeOptions()

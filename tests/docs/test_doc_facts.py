@@ -33,6 +33,7 @@ from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where
 from emitc.evaluate.evaluation import Class, Evaluation
 from emitc.evaluate.quality import OutputQuality, Quality
+from emitc.evaluate.quantization import Quantization
 from emitc.explore.budget import Compared
 from emitc.explore.cost import Cost, cost_of
 from emitc.explore.difference import Change, Difference
@@ -137,9 +138,12 @@ def json_of(name: str) -> set[str]:
         ],
         "npu-check": [NpuCheck("a", 1, 1, ("ADD",), 1, 1, 0, 1, 1, "tflm", 1, 0, 0, True).as_json()],
         "quantize": [
-            Quantized(Path("a.onnx"), 1, 1, 1).as_json(),
-            Quality(1, (OutputQuality("o", 1.0, 1.0, 0.0, None),), (("t", 1.0),), ()).to_json(),
-            {"test": None},
+            Quantization(
+                Quantized(Path("a.onnx"), 1, 1, 1),
+                Quality(1, (OutputQuality("o", 1.0, 1.0, 0.0, None),), (("t", 1.0),), ()),
+                None,
+                (),
+            ).to_json()
         ],
         "boards": [inspection.board_list()],
         "targets": [inspection.target_list()],

@@ -94,18 +94,18 @@ def measured(model: str, board: str, places: Places) -> Row:
     by_rows = bool(compiled.program.segments)
     settings: dict[str, Any] = {"reference": "numpy", "samples": 1, "seed": 0, "workdir": None}
     try:
-        found = layered = on_emulator(compiled, board, layers=not by_rows, **settings)
+        run = layered = on_emulator(compiled, board, layers=not by_rows, **settings)
         if by_rows:
             whole = compile_model(path, target=target, package="platformio", disabled=frozenset({"streaming"}))
             layered = on_emulator(whole, board, layers=True, **settings)
     except EmitcError as error:
         return row | {"refused": error.what}
     return row | {
-        "instructions": found.count,
+        "instructions": run.count,
         "whole": layered.count,
-        "cycles": round(found.estimate.zero_wait.cycles) if found.estimate else 0,
-        "code": found.code_bytes,
-        "constants": found.constant_bytes,
+        "cycles": round(run.estimate.zero_wait.cycles) if run.estimate else 0,
+        "code": run.code_bytes,
+        "constants": run.constant_bytes,
         "layers": [[layer.index, layer.count] for layer in layered.layers or ()],
     }
 
@@ -160,14 +160,14 @@ def fitted(rows: Sequence[Row], board: str, places: Places) -> Row:
                 parts[stem(kernel)] += count
             cycles.append((dict(parts), row["cycles"]))
             ratios.append(row["cycles"] / row["instructions"])
-    stems = {name: relative_fit(each, {}, _PRIORS[0]) for name, each in groups[0].items()}
-    families = {name: relative_fit(each, stems[stem(name)], _PRIORS[1]) for name, each in groups[1].items()}
-    kernels_of = {name: relative_fit(each, families[family(name)], _PRIORS[2]) for name, each in groups[2].items()}
+    stems = {name: relative_fit(counts, {}, _PRIORS[0]) for name, counts in groups[0].items()}
+    families = {name: relative_fit(counts, stems[stem(name)], _PRIORS[1]) for name, counts in groups[1].items()}
+    kernels_of = {name: relative_fit(counts, families[family(name)], _PRIORS[2]) for name, counts in groups[2].items()}
     mean = statistics.mean(ratios) if ratios else 0.0
     return {
         "targets": TARGETS[board],
         "models": len(rows),
-        "layers": {name: len(each) for name, each in sorted(groups[2].items())},
+        "layers": {name: len(counts) for name, counts in sorted(groups[2].items())},
         "cycles_per_instruction": round(mean, 4),
         "cycles": relative_fit(cycles, dict.fromkeys(stems, mean), _PRIORS[1]) if cycles else {},
         "kernels": dict(sorted(kernels_of.items())),
@@ -198,19 +198,19 @@ def errors(rows: Sequence[Row], places: Places) -> Iterator[Row]:
         path = places.file_of(row["model"])
         target = load_board(row["board"]).target
         start = time.process_time()
-        found = cost(path, target)
+        estimate = cost(path, target)
         seconds = time.process_time() - start
         yield {
             "model": row["model"],
             "board": row["board"],
             "held_out": held_out(row["model"]),
             "instructions": row["instructions"],
-            "error": round(found.instructions / max(1, row["instructions"]) - 1, 4),
-            "cycles_error": round(found.cycles / row["cycles"] - 1, 4) if row["cycles"] else 0.0,
-            "counted": round(found.counted, 3),
-            "code_error": round(found.code_bytes / max(1, row["code"]) - 1, 4),
-            "constants_error_bytes": found.constant_bytes - row["constants"],
-            "flash_error": round(found.flash_bytes / max(1, row["code"] + row["constants"]) - 1, 4),
+            "error": round(estimate.instructions / max(1, row["instructions"]) - 1, 4),
+            "cycles_error": round(estimate.cycles / row["cycles"] - 1, 4) if row["cycles"] else 0.0,
+            "counted": round(estimate.counted, 3),
+            "code_error": round(estimate.code_bytes / max(1, row["code"]) - 1, 4),
+            "constants_error_bytes": estimate.constant_bytes - row["constants"],
+            "flash_error": round(estimate.flash_bytes / max(1, row["code"] + row["constants"]) - 1, 4),
             "seconds": round(seconds, 3),
         }
 
@@ -285,10 +285,10 @@ def main() -> None:
             fit(rows, places)
         if arguments.measure or arguments.fit:
             return
-        found = list(errors([row for row in rows if row["board"] in arguments.boards], places))
-    print(text(found))
+        error_rows = list(errors([row for row in rows if row["board"] in arguments.boards], places))
+    print(text(error_rows))
     if arguments.json:
-        write_rows(arguments.json, "errors of emitc.cost against counts of emulated boards", found)
+        write_rows(arguments.json, "errors of emitc.cost against counts of emulated boards", error_rows)
 
 
 if __name__ == "__main__":

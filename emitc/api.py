@@ -80,7 +80,7 @@ class Model(Compiled):
         `emitc.evaluate.evaluation.EvaluationOptions`."""
         from emitc.evaluate.evaluation import EvaluationOptions, evaluate
 
-        _check_names("evaluate", options, tuple(each.name for each in fields(EvaluationOptions)))
+        _check_names("evaluate", options, tuple(option.name for option in fields(EvaluationOptions)))
         return evaluate(self, Path(data) if isinstance(data, str) else data, EvaluationOptions(**options))
 
     @property
@@ -146,7 +146,7 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
 
     Raises EmitcError when the file or an option is refused, CannotCompile when there is no code for it.
     """
-    _check_names("compile_model", changes, tuple(each.name for each in fields(Options)))
+    _check_names("compile_model", changes, tuple(option.name for option in fields(Options)))
     compiled = compiler.compile_model(path, options, **changes)
     return Model(**{field.name: getattr(compiled, field.name) for field in fields(Compiled)})
 
@@ -157,7 +157,7 @@ def cost(path: str | Path, target: str = "", options: Options | None = None, **c
     The arena is exact. Flash, instructions and cycles are estimates from counts of emitc's kernels. Raises what
     `compile_model` raises.
     """
-    _check_names("cost", changes, tuple(each.name for each in fields(Options)))
+    _check_names("cost", changes, tuple(option.name for option in fields(Options)))
     return cost_of_file(path, target, options, **changes)
 
 
@@ -191,9 +191,9 @@ def quantize(
     return quantized(path, Path(calibration), target, Path(test) if test is not None else None, chosen)
 
 
-def _check_names(function: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+def _check_names(function: str, keywords: Mapping[str, Any], known: Sequence[str]) -> None:
     """Refuses a keyword argument that does not exist, and names the one that is spelt nearly alike."""
-    for name in given:
+    for name in keywords:
         if name not in known:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else "choose one of these"

@@ -15,10 +15,10 @@ from bench.random_graphs.modes import Mode
 from bench.random_graphs.native import Builds
 
 
-def kept(folder: Path, verdict: str, found: str, small: Case, mode: Mode) -> Path | None:
+def kept(folder: Path, verdict: str, case_name: str, small: Case, mode: Mode) -> Path | None:
     """Writes a failure into the folder; None where it has one of the same operators and verdict.
 
-    found: the name of the case that it was cut out of.
+    case_name: the name of the case that it was cut out of.
     """
     folder.mkdir(parents=True, exist_ok=True)
     ops = "_".join(re.sub(r"\W+", "-", node.op.lower()) for node in small.description.nodes)[:60]
@@ -29,7 +29,7 @@ def kept(folder: Path, verdict: str, found: str, small: Case, mode: Mode) -> Pat
     path.write_bytes(small.model)
     inputs = [_stated(small.description.value(name)) for name in small.description.inputs]
     about = {
-        "found": found,
+        "found": case_name,
         "verdict": verdict,
         "mode": dict(mode),
         "seed": [small.seed, small.index],

@@ -266,10 +266,10 @@ class FloatModel:
         self.model = model
         self._ranges: dict[str, tuple[float, float]] | None = None
         preprocess = package("onnxruntime.quantization.shape_inference").quant_pre_process
-        given = folder / "given.onnx"
-        given.write_bytes(model)
+        unprepared = folder / "unprepared.onnx"
+        unprepared.write_bytes(model)
         with _silent(path):
-            preprocess(str(given), str(self._prepared), skip_symbolic_shape=True)
+            preprocess(str(unprepared), str(self._prepared), skip_symbolic_shape=True)
             self._per_channel = _modernise(self._prepared)
 
     @property

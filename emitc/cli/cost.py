@@ -18,5 +18,5 @@ def cost(as_json: bool, **values: Any) -> None:
         from emitc.explore.cost import cost as cost_of_file
         from emitc.report.cost import cost_text
 
-        found = cost_of_file(values["model"], options=shared.options_of(values, "plain"))
-        shared.print_result(found.to_json(), as_json, lambda: cost_text(found))
+        estimate = cost_of_file(values["model"], options=shared.options_of(values, "plain"))
+        shared.print_result(estimate.to_json(), as_json, lambda: cost_text(estimate))

@@ -37,9 +37,9 @@ def diff(old: Path, new: Path, fail_on: float | None, markdown: bool, as_json: b
         from emitc.explore.difference import difference, read_side
         from emitc.report.difference import diff_markdown, diff_text
 
-        found = difference(read_side(old), read_side(new))
-        failed = found.failed(fail_on) if fail_on is not None else ()
-        content = found.to_json() | {"failed": list(failed)}
+        changes = difference(read_side(old), read_side(new))
+        failed = changes.failed(fail_on) if fail_on is not None else ()
+        content = changes.to_json() | {"failed": list(failed)}
         printed = diff_markdown if markdown else diff_text
-        shared.print_result(content, as_json, lambda: printed(found, failed))
+        shared.print_result(content, as_json, lambda: printed(changes, failed))
     raise SystemExit(1 if failed else 0)

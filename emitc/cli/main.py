@@ -240,12 +240,12 @@ def run(
         match = all(result.match for _, result in runs)
         limits = budget.limits_of(values, runs[0][0].program.name)
         rows = [budget.of_measurement(result, limits) for _, result in runs]
-        found = [result.as_json() | budget.budget_json(own) for (_, result), own in zip(runs, rows, strict=True)]
+        measurements = [result.as_json() | budget.budget_json(own) for (_, result), own in zip(runs, rows, strict=True)]
         texts = [
             run_text(compiled, result) + budget_text(own) for (compiled, result), own in zip(runs, rows, strict=True)
         ]
-        several = {"match": match, "runs": found}
-        shared.print_result(several if len(runs) > 1 else found[0], as_json, lambda: "\n\n".join(texts))
+        several = {"match": match, "runs": measurements}
+        shared.print_result(several if len(runs) > 1 else measurements[0], as_json, lambda: "\n\n".join(texts))
         over = any(row.over for own in rows for row in own)
     raise SystemExit(0 if match and not over else 1)
 

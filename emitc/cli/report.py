@@ -117,16 +117,16 @@ def _findings(path: Path, compiled: Compiled, board: Board | None, samples: int)
     from emitc.report.page.model import findings_of
     from emitc.verify import verification
 
-    found = replace(findings_of(compiled), board=board)
+    findings = replace(findings_of(compiled), board=board)
     if board is not None and board.kind == "qemu":
         run = prove.on_emulator(
             compiled, board.name, reference="auto", samples=max(1, samples), seed=0, layers=True, workdir=None
         )
-        found = replace(found, run=run.as_json())
+        findings = replace(findings, run=run.as_json())
     if samples == 0:
-        return replace(found, skipped="It was left out by --samples 0.")
+        return replace(findings, skipped="It was left out by --samples 0.")
     try:
         proof = verification.verify(for_host(path, compiled), samples=samples)
     except EmitcError as error:
-        return replace(found, skipped=f"There is no proof: {error.what}, because {error.why}.")
-    return replace(found, proof=proof.to_json())
+        return replace(findings, skipped=f"There is no proof: {error.what}, because {error.why}.")
+    return replace(findings, proof=proof.to_json())

@@ -34,8 +34,8 @@ class MixedPrecision:
         if self._meets(model, settings):
             return settings
         ratios = tensor_ratios(model.model, model.quantized(settings), model.samples)
-        given = (*settings.int16, *settings.excluded)
-        order = [name for name in order_of_raising(model.message, ratios) if name not in given]
+        already_set = (*settings.int16, *settings.excluded)
+        order = [name for name in order_of_raising(model.message, ratios) if name not in already_set]
 
         def raised(count: int) -> QuantizeSettings:
             return replace(settings, int16=(*settings.int16, *order[:count]))

@@ -92,13 +92,13 @@ def read_budget(path: Path, model: str) -> dict[str, float]:
 
 def _limits(table: Mapping[str, Any], where: Where) -> dict[str, float]:
     """The limits of one table."""
-    found = {}
+    limits = {}
     for key, value in table.items():
         name = key.removeprefix("max-")
         if name not in LIMITS or name == key:
-            raise unknown_choice(f"{where.option}: key", key, tuple(f"max-{each}" for each in LIMITS))
-        found[name] = _limit(key, value, where)
-    return found
+            raise unknown_choice(f"{where.option}: key", key, tuple(f"max-{limit}" for limit in LIMITS))
+        limits[name] = _limit(key, value, where)
+    return limits
 
 
 def _limit(key: str, value: object, where: Where) -> float:

@@ -155,12 +155,12 @@ def _layers(
     rows = []
     for step in program.steps:
         layer, bound = partition.layers.get(step.index), nodes.get(step.index)
-        found = None
+        from_counts = None
         if counts is not None and layer is not None and bound is not None and step.backend == PORTABLE:
-            found = counts.instructions(kernel_name(layer), work_of(bound, layer))
-        instructions = rough.get(step.index, 0.0) if found is None else found
+            from_counts = counts.instructions(kernel_name(layer), work_of(bound, layer))
+        instructions = rough.get(step.index, 0.0) if from_counts is None else from_counts
         constants = sum(constant.table.size_bytes for constant in step.constants)
-        counted = found is not None
+        counted = from_counts is not None
         rows.append(
             LayerCost(
                 step.index, step.op_type, step.label, step.kernel, step.macs, round(instructions), constants, counted

@@ -131,15 +131,15 @@ def _figures(content: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _facts(content: Mapping[str, Any]) -> dict[str, str]:
-    found = {name: content[name] for name in _FACTS if name in content}
-    model = found.pop("model", None)
+    facts = {name: content[name] for name in _FACTS if name in content}
+    model = facts.pop("model", None)
     if isinstance(model, dict):
-        found |= {"model_file": model.get("file"), "model_sha256": model.get("sha256")}
+        facts |= {"model_file": model.get("file"), "model_sha256": model.get("sha256")}
     elif model is not None:
-        found["name"] = model
-    if isinstance(options := found.get("options"), dict):
-        found["options"] = json.dumps(options, sort_keys=True)
-    return {name: str(value) for name, value in found.items()}
+        facts["name"] = model
+    if isinstance(options := facts.get("options"), dict):
+        facts["options"] = json.dumps(options, sort_keys=True)
+    return {name: str(value) for name, value in facts.items()}
 
 
 def _rows(content: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
@@ -180,16 +180,16 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> Difference:
 
 def _breaks(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
     """Changes of the inputs and outputs, where both sides have them."""
-    found: list[str] = []
+    breaks: list[str] = []
     for kind in ("inputs", "outputs"):
         if kind not in old or kind not in new:
             continue
         a, b = _rows(old, kind), _rows(new, kind)
         if len(a) != len(b):
-            found.append(f"the number of {kind} was {len(a)}, and is {len(b)}")
+            breaks.append(f"the number of {kind} was {len(a)}, and is {len(b)}")
             continue
-        found += _of_ports(kind[:-1], a, b)
-    return tuple(found)
+        breaks += _of_ports(kind[:-1], a, b)
+    return tuple(breaks)
 
 
 def _of_ports(kind: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[str]:

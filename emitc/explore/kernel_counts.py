@@ -89,8 +89,10 @@ class KernelCounts:
 
     def instructions(self, kernel: str, work: Mapping[str, float]) -> float | None:
         """Of one run of a layer; None where neither the kernel nor one like it was counted."""
-        found = self.kernels.get(kernel) or self.families.get(family(kernel)) or self.stems.get(stem(kernel))
-        return None if found is None else sum(value * work.get(name, 0.0) for name, value in found.items())
+        coefficients = self.kernels.get(kernel) or self.families.get(family(kernel)) or self.stems.get(stem(kernel))
+        return (
+            None if coefficients is None else sum(value * work.get(name, 0.0) for name, value in coefficients.items())
+        )
 
     def cycles_of(self, kernel: str) -> float:
         """Cycles of an instruction of a kernel; the mean of all for one whose stem was not counted."""

@@ -50,12 +50,12 @@ def work_of(bound: BoundNode, layer: Layer) -> dict[str, float]:
 
 def _numbers(layer: Layer) -> dict[str, int]:
     """The whole numbers among a layer's parameters."""
-    found = {}
+    numbers = {}
     for param in layer.params:
         text = str(param.value)
         if text.lstrip("-").isdecimal():
-            found[param.name] = int(text)
-    return found
+            numbers[param.name] = int(text)
+    return numbers
 
 
 def met(outputs: int, stride: int, dilation: int, size: int, pad: int, inputs: int) -> int:

@@ -24,33 +24,33 @@ def _row(change: Change) -> tuple[str, ...]:
     return shown(change.name, 80), _value(change.old), _value(change.new), share if change.share else "="
 
 
-def _largest(found: Difference) -> list[Change]:
-    return sorted(found.layers, key=lambda change: -abs(change.new - change.old))[:_LAYERS]
+def _largest(difference: Difference) -> list[Change]:
+    return sorted(difference.layers, key=lambda change: -abs(change.new - change.old))[:_LAYERS]
 
 
-def diff_text(found: Difference, failed: tuple[str, ...]) -> str:
+def diff_text(difference: Difference, failed: tuple[str, ...]) -> str:
     """For a person."""
-    lines = [f"BREAK OF THE INTERFACE: {shown(each, 200)}" for each in found.breaks]
-    lines += [f"{name}: {shown(old, 200)} -> {shown(new, 200)}" for name, old, new in found.facts]
-    lines += [table(("", "old>", "new>", "change>"), [_row(change) for change in found.figures])]
-    if found.layers:
-        lines += ["", table(("layer", "old>", "new>", "change>"), [_row(change) for change in _largest(found)])]
-    if found.kernels:
-        lines += ["", table(("layer", "kernel before", "kernel now"), found.kernels[:_LAYERS])]
-    return "\n".join([*lines, *(f"FAILED: {shown(each, 200)}" for each in failed)])
+    lines = [f"BREAK OF THE INTERFACE: {shown(change, 200)}" for change in difference.breaks]
+    lines += [f"{name}: {shown(old, 200)} -> {shown(new, 200)}" for name, old, new in difference.facts]
+    lines += [table(("", "old>", "new>", "change>"), [_row(change) for change in difference.figures])]
+    if difference.layers:
+        lines += ["", table(("layer", "old>", "new>", "change>"), [_row(change) for change in _largest(difference)])]
+    if difference.kernels:
+        lines += ["", table(("layer", "kernel before", "kernel now"), difference.kernels[:_LAYERS])]
+    return "\n".join([*lines, *(f"FAILED: {shown(failure, 200)}" for failure in failed)])
 
 
-def diff_markdown(found: Difference, failed: tuple[str, ...]) -> str:
+def diff_markdown(difference: Difference, failed: tuple[str, ...]) -> str:
     """For a comment on a change."""
-    lines = [f"**Break of the interface:** {_cell(each)}\n" for each in found.breaks]
-    lines += _markdown(("", "old", "new", "change"), [_row(change) for change in found.figures])
-    if found.layers:
-        lines += ["", *_markdown(("layer", "old", "new", "change"), [_row(change) for change in _largest(found)])]
-    if found.kernels:
-        lines += ["", *_markdown(("layer", "kernel before", "kernel now"), list(found.kernels[:_LAYERS]))]
-    if found.facts:
-        lines += ["", *_markdown(("", "old", "new"), list(found.facts))]
-    return "\n".join([*lines, *(f"\n**Failed:** {_cell(each)}" for each in failed)])
+    lines = [f"**Break of the interface:** {_cell(change)}\n" for change in difference.breaks]
+    lines += _markdown(("", "old", "new", "change"), [_row(change) for change in difference.figures])
+    if difference.layers:
+        lines += ["", *_markdown(("layer", "old", "new", "change"), [_row(change) for change in _largest(difference)])]
+    if difference.kernels:
+        lines += ["", *_markdown(("layer", "kernel before", "kernel now"), list(difference.kernels[:_LAYERS]))]
+    if difference.facts:
+        lines += ["", *_markdown(("", "old", "new"), list(difference.facts))]
+    return "\n".join([*lines, *(f"\n**Failed:** {_cell(failure)}" for failure in failed)])
 
 
 def _cell(text: str) -> str:

@@ -219,21 +219,21 @@ def _fitted(
             tried = scheduled(limits)
 
 
-def _fast_by_rows(scheduled: Scheduled, found: Arenas, limit: int) -> Arenas:
+def _fast_by_rows(scheduled: Scheduled, arenas: Arenas, limit: int) -> Arenas:
     """The schedule without limits of scratch, or one that takes fewer cycles in an arena of at most `limit` bytes.
 
     A kernel that makes several rows in less time than one by one (`ByRows.alone`) may lose that to row streaming.
     """
-    streamed = (node for stage in found.schedule.stages if stage.segment is not None for node in stage.nodes)
+    streamed = (node for stage in arenas.schedule.stages if stage.segment is not None for node in stage.nodes)
     slow = {
         node.bound.node.index: _scratch(node) - 1
         for node in streamed
         if node.layer.by_rows and node.layer.by_rows.alone and _scratch(node)
     }
     if not slow:
-        return found
+        return arenas
     tried = scheduled(slow)
-    return tried if tried.plan.arena_bytes <= limit and tried.cycles() < found.cycles() else found
+    return tried if tried.plan.arena_bytes <= limit and tried.cycles() < arenas.cycles() else arenas
 
 
 def _of_a_type(arenas: Arenas, less: Limits) -> dict[int, int]:

@@ -52,11 +52,11 @@ def _checked(client: Any, where: Where) -> int:
         raise EmitcError("the scheduler has no worker", where, f"none came in {_SECONDS} s", "start one") from error
     here = whole_identity()
     try:
-        found: dict[str, dict[str, str]] = client.run(whole_identity)
+        identities: dict[str, dict[str, str]] = client.run(whole_identity)
     except Exception as error:  # the worker cannot import emitc, mostly
         why = shown(f"{type(error).__name__}: {error}", 300)
         raise EmitcError("a worker has no emitc that fits", where, why, "install this emitc on every worker") from error
-    for worker, there in sorted(found.items()):
+    for worker, there in sorted(identities.items()):
         names = sorted(name for name in {*here, *there} if here.get(name) != there.get(name))
         if names:
             first = names[0]

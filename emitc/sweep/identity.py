@@ -48,21 +48,21 @@ def base_identity() -> dict[str, str]:
 @cache
 def toolchain(target: str, board: str, *, host: bool, cross: bool) -> dict[str, str]:
     """What one job depends on in addition to. host: it builds and runs C on this machine. cross: it builds C for the target."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     if host:
         try:
-            found["cc"] = _program(compiler_command()[0])
+            versions["cc"] = _program(compiler_command()[0])
         except EmitcError as error:
-            found["cc"] = error.what
-        found |= _packages(_ENGINES)
+            versions["cc"] = error.what
+        versions |= _packages(_ENGINES)
     if cross:
-        found["target compiler"] = _program(f"{load_target(target).compiler_prefix}gcc")
+        versions["target compiler"] = _program(f"{load_target(target).compiler_prefix}gcc")
     if cross and board:
         described = load_board(board)
-        found |= _packages(_BOARDS)
+        versions |= _packages(_BOARDS)
         if described.kind == "qemu":
-            found["emulator"] = _program(emulator(described))
-    return found
+            versions["emulator"] = _program(emulator(described))
+    return versions
 
 
 def whole_identity() -> dict[str, str]:
@@ -82,13 +82,13 @@ def key_of(content: dict[str, Any]) -> str:
 @cache
 def _packages(names: tuple[str, ...]) -> dict[str, str]:
     """The installed versions; "" for a package that is not there."""
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
+            versions[name] = ""
+    return versions
 
 
 @cache

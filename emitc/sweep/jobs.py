@@ -85,7 +85,7 @@ def with_target(options: Options, target: str, kernels: str, budget: int | str |
 
 
 def _data_for(spec: Spec, model: Path) -> Sequence[Data | None]:
-    return [each for each in spec.data if each.serves(model, spec.root)] or [None]
+    return [data for data in spec.data if data.serves(model, spec.root)] or [None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +193,14 @@ def data_sha256(path: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    found = []
+    files = []
     for path in folder.rglob("*"):
         if path.is_file():
-            found.append(path)
-        if len(found) > _MOST_FILES:
+            files.append(path)
+        if len(files) > _MOST_FILES:
             why = f"it has more than {_MOST_FILES} files"
             raise EmitcError("a data set of the sweep is too large", Where(option=str(folder)), why, "use an .npz file")
-    return iter(sorted(found))
+    return iter(sorted(files))
 
 
 def shard_of(jobs: tuple[Job, ...], part: int, parts: int) -> tuple[Job, ...]:

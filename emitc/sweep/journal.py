@@ -39,11 +39,11 @@ class Journal:
 
     def rows(self) -> dict[str, Row]:
         """All finished rows of all journals in the folder, by their keys. Lines that are no rows are left out."""
-        found: dict[str, Row] = {}
+        rows: dict[str, Row] = {}
         for path in sorted(self.folder.glob(f"{JOURNAL}*.jsonl")):
             if path.is_file():
-                found |= {row["key"]: row for row in read_rows(path)}
-        return found
+                rows |= {row["key"]: row for row in read_rows(path)}
+        return rows
 
     def add(self, row: Row) -> None:
         """Appends a row, in one write. Raises EmitcError where that fails."""

@@ -42,11 +42,11 @@ def run_job(job: Job) -> dict[str, Any]:
         raise OtherEmitc(f"this worker has emitc {emitc_identity()}, and the sweep was made by {job.emitc}")
     _same_files(job)
     start = time.monotonic()
-    found: dict[str, Any] = dict.fromkeys(MEASURED)
+    measurements: dict[str, Any] = dict.fromkeys(MEASURED)
     status, error = OK, None
     try:
-        _measure(job, found)
-        if found["match"] is False:
+        _measure(job, measurements)
+        if measurements["match"] is False:
             status = MISMATCH
     except EmitcError as refusal:
         status = NOT_COMPILED if refusal.exit_code == 1 else REFUSED
@@ -61,7 +61,7 @@ def run_job(job: Job) -> dict[str, Any]:
             "why": shown(why, _TRACE),
             "hint": "please report it with the model",
         }
-    return row_of(job, status, found, time.monotonic() - start, error)
+    return row_of(job, status, measurements, time.monotonic() - start, error)
 
 
 def _same_files(job: Job) -> None:
@@ -75,10 +75,10 @@ def _same_files(job: Job) -> None:
 
 
 def row_of(
-    job: Job, status: str, found: dict[str, Any], seconds: float, error: dict[str, Any] | None
+    job: Job, status: str, measurements: dict[str, Any], seconds: float, error: dict[str, Any] | None
 ) -> dict[str, Any]:
     """A row with its columns in order."""
-    return job.described() | {"status": status} | found | {"seconds": round(seconds, 3), "error": error}
+    return job.described() | {"status": status} | measurements | {"seconds": round(seconds, 3), "error": error}
 
 
 def crashed_row(job: Job, why: str) -> dict[str, Any]:
@@ -101,43 +101,43 @@ def error_of(error: EmitcError) -> dict[str, Any]:
     }
 
 
-def _measure(job: Job, found: dict[str, Any]) -> None:
-    """Fills `found` step by step, so that what was known before a refusal stays."""
+def _measure(job: Job, measurements: dict[str, Any]) -> None:
+    """Fills `measurements` step by step, so that what was known before a refusal stays."""
     compiled = compile_model(job.model, job.options)
     program = compiled.program
-    found["arena_bytes"] = program.plan.arena_bytes
-    found["bound_bytes"] = program.plan.lower_bound_bytes
-    found["proven"] = program.plan.proven
-    found["constant_bytes"] = program.constant_bytes
-    found["macs"] = program.macs
-    found["estimated_cycles"] = round(program.estimated_cycles)
+    measurements["arena_bytes"] = program.plan.arena_bytes
+    measurements["bound_bytes"] = program.plan.lower_bound_bytes
+    measurements["proven"] = program.plan.proven
+    measurements["constant_bytes"] = program.constant_bytes
+    measurements["macs"] = program.macs
+    measurements["estimated_cycles"] = round(program.estimated_cycles)
     if job.board:
         board = load_board(job.board)
-        found["estimated_ms"] = round(program.estimated_cycles / board.clock_hz * 1e3, 3)
+        measurements["estimated_ms"] = round(program.estimated_cycles / board.clock_hz * 1e3, 3)
         prove.require_fit(compiled, job.board)
     if job.stack:
         bound = measured(compiled).stack
-        found["stack_bytes"] = bound.size_bytes if bound else None
+        measurements["stack_bytes"] = bound.size_bytes if bound else None
     if job.measure:
-        _on_board(job, compiled, found)
+        _on_board(job, compiled, measurements)
     if job.verify:
         proof = verification.verify(for_host(job.model, compiled), samples=job.samples)
-        found["match"] = proof.match and found["match"] is not False
+        measurements["match"] = proof.match and measurements["match"] is not False
     if job.data is not None:
         data = job.data
         preparation = Preparation(data.scale, data.mean, data.layout)
         options = EvaluationOptions(data.metric, preparation, output=data.output)
-        found["accuracy"] = evaluate(for_host(job.model, compiled), data.path, options).value
+        measurements["accuracy"] = evaluate(for_host(job.model, compiled), data.path, options).value
 
 
-def _on_board(job: Job, compiled: Compiled, found: dict[str, Any]) -> None:
+def _on_board(job: Job, compiled: Compiled, measurements: dict[str, Any]) -> None:
     result = prove.on_emulator(
         compiled, job.board, reference="auto", samples=job.samples, seed=0, layers=False, workdir=None
     )
-    found["instructions"], found["match"] = result.instructions, result.match
-    found["flash_bytes"], found["stack_bytes"] = result.model_flash_bytes, result.stack_bytes
+    measurements["instructions"], measurements["match"] = result.instructions, result.match
+    measurements["flash_bytes"], measurements["stack_bytes"] = result.model_flash_bytes, result.stack_bytes
     if result.simulation is not None:
-        found["cycles"] = result.count
+        measurements["cycles"] = result.count
     if result.estimate is not None:
-        found["estimated_cycles"] = round(result.estimate.cycles)
-        found["estimated_ms"] = round(result.estimate.milliseconds, 3)
+        measurements["estimated_cycles"] = round(result.estimate.cycles)
+        measurements["estimated_ms"] = round(result.estimate.milliseconds, 3)

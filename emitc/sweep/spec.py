@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from emitc.backends import kernel_choices
@@ -90,7 +90,6 @@ class _Files:
     table: TomlTable
     root: Path
     entries: int = 0
-    found: dict[Path, None] = field(default_factory=dict)
 
     def inside(self, key: str, text: str) -> Path:
         """The path, which must exist below the root when links are followed."""
@@ -176,8 +175,8 @@ def job_count(spec: Spec) -> int:
     """How many jobs the sweep has at most."""
     counts = (spec.models, spec.places, spec.kernels, spec.budgets, spec.variants)
     total = max(1, len(spec.data))
-    for each in counts:
-        total *= len(each)
+    for choices in counts:
+        total *= len(choices)
     return total
 
 
@@ -252,29 +251,29 @@ def _budgets(table: TomlTable) -> tuple[int | str | None, ...]:
 def _variants(table: TomlTable) -> tuple[Variant, ...]:
     """The sets of options. Raises EmitcError where two have one name, or where a value is not valid."""
     variants: list[Variant] = []
-    for each in table.tables("options", _OPTION_KEYS):
-        name = each.text("name")
+    for entry in table.tables("options", _OPTION_KEYS):
+        name = entry.text("name")
         if any(other.name == name for other in variants):
-            raise each.refusal("name", f"{name!r} stands there twice", "give each set of options a name of its own")
-        flash = size_of(each.text("flash_budget")) if each.has("flash_budget") else None
-        if each.has("flash_budget") and flash is None:
-            raise each.refusal("flash_budget", 'it is no number of bytes such as "20000" or "20K"')
+            raise entry.refusal("name", f"{name!r} stands there twice", "give each set of options a name of its own")
+        flash = size_of(entry.text("flash_budget")) if entry.has("flash_budget") else None
+        if entry.has("flash_budget") and flash is None:
+            raise entry.refusal("flash_budget", 'it is no number of bytes such as "20000" or "20K"')
         options = Options(
-            optimize=each.text("optimize", "speed"),
-            io=each.text("io", "keep"),
+            optimize=entry.text("optimize", "speed"),
+            io=entry.text("io", "keep"),
             flash_budget=flash,
-            fallback=each.text("fallback", "cpu"),
-            disabled=frozenset(each.texts("without")),
-            cpu_only=each.texts("cpu_only"),
-            shapes=each.shapes("shapes"),
-            backends=_backends(each),
-            split_weights=each.truth("split_weights", False),
-            input_rows=each.truth("input_rows", False),
+            fallback=entry.text("fallback", "cpu"),
+            disabled=frozenset(entry.texts("without")),
+            cpu_only=entry.texts("cpu_only"),
+            shapes=entry.shapes("shapes"),
+            backends=_backends(entry),
+            split_weights=entry.truth("split_weights", False),
+            input_rows=entry.truth("input_rows", False),
         )
         try:
             check_options(options)
         except EmitcError as error:
-            raise each.refusal(str(error.where), f"{error.what}: {error.why}", error.hint) from error
+            raise entry.refusal(str(error.where), f"{error.what}: {error.why}", error.hint) from error
         variants.append(Variant(name, options))
     return tuple(variants) or (Variant("default", Options()),)
 
@@ -289,15 +288,15 @@ def _backends(table: TomlTable) -> dict[str, str]:
 
 
 def _data(table: TomlTable, files: _Files) -> tuple[Data, ...]:
-    found = []
-    for each in table.tables("data", _DATA_KEYS):
-        local = _Files(each, files.root)
-        metric = _one(each, "metric", METRICS, "top1")
-        layout = _one(each, "layout", ("as-is", "nhwc", "nchw"), "as-is")
-        path, patterns = local.inside("path", each.text("path")), each.texts("models", ("*",))
-        output = each.whole("output", 0, 1000, 0)
-        found.append(Data(path, patterns, metric, each.number("scale"), each.number("mean"), layout, output))
-    return tuple(found)
+    data_sets = []
+    for entry in table.tables("data", _DATA_KEYS):
+        local = _Files(entry, files.root)
+        metric = _one(entry, "metric", METRICS, "top1")
+        layout = _one(entry, "layout", ("as-is", "nhwc", "nchw"), "as-is")
+        path, patterns = local.inside("path", entry.text("path")), entry.texts("models", ("*",))
+        output = entry.whole("output", 0, 1000, 0)
+        data_sets.append(Data(path, patterns, metric, entry.number("scale"), entry.number("mean"), layout, output))
+    return tuple(data_sets)
 
 
 def _one(table: TomlTable, key: str, known: tuple[str, ...], default: str) -> str:

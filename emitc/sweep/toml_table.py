@@ -47,7 +47,7 @@ class TomlTable:
         value = self.content.get(key, list(default))
         if not isinstance(value, list) or len(value) > _MOST_VALUES:
             raise self._wrong(key, "a list of texts")
-        if not all(isinstance(each, str) and each and "\0" not in each for each in value):
+        if not all(isinstance(text, str) and text and "\0" not in text for text in value):
             raise self._wrong(key, "a list of texts")
         if len(set(value)) != len(value):
             raise self.refusal(key, "a value stands there twice", "name it once")
@@ -75,12 +75,12 @@ class TomlTable:
         try:
             if isinstance(value, bool):
                 raise ValueError
-            found = float(Fraction(value)) if isinstance(value, int | float | str) else float("nan")
+            number = float(Fraction(value)) if isinstance(value, int | float | str) else float("nan")
         except (ValueError, ZeroDivisionError, OverflowError):
-            found = float("nan")
-        if found != found or found in (float("inf"), float("-inf")):
+            number = float("nan")
+        if number != number or number in (float("inf"), float("-inf")):
             raise self._wrong(key, 'a number, or a fraction such as "1/255"')
-        return found
+        return number
 
     def tables(self, key: str, known: Sequence[str]) -> tuple[TomlTable, ...]:
         """The tables of an array of tables."""
@@ -92,7 +92,7 @@ class TomlTable:
     def strings(self, key: str) -> dict[str, str]:
         """A table of texts."""
         value = self.content.get(key, {})
-        if not isinstance(value, dict) or not all(isinstance(each, str) and each for each in value.values()):
+        if not isinstance(value, dict) or not all(isinstance(text, str) and text for text in value.values()):
             raise self._wrong(key, "a table of texts")
         return dict(value)
 

@@ -154,14 +154,16 @@ def _records(folded: FoldedWeights, size: int, order: Sequence[int]) -> NDArray[
     count = -(-out // group)
     places = (group * np.arange(count)[:, None] + np.array(order)).reshape(-1)
 
-    def each(values: Sequence[float] | NDArray[np.int64], dtype: str) -> NDArray[np.int8]:
+    def per_filter(values: Sequence[float] | NDArray[np.int64], dtype: str) -> NDArray[np.int8]:
         spread = np.full(out, values[0], dtype) if len(values) == 1 else np.array(values, dtype)
         ordered: NDArray[np.int8] = np.pad(spread, (0, count * group - out))[places].view(np.int8)
         return ordered.reshape(count, -1)
 
     filters = np.pad(folded.filters, ((0, count * group - out), (0, size - depth)))[places].astype(np.int8)
-    parts = [pack_mve_groups(filters, group), each(folded.bias, "<i4")]
-    parts += [each(scale.q31, "<i4"), each(scale.shift, "i1")] if scale.q31 else [each(scale.real, "<f4")]
+    parts = [pack_mve_groups(filters, group), per_filter(folded.bias, "<i4")]
+    parts += (
+        [per_filter(scale.q31, "<i4"), per_filter(scale.shift, "i1")] if scale.q31 else [per_filter(scale.real, "<f4")]
+    )
     values: NDArray[np.int8] = np.concatenate(parts, axis=1).reshape(-1)
     return values
 

@@ -45,10 +45,10 @@ def findings_of(compiled: Compiled) -> Findings:
     writers = {port.address: -1 - k for k, port in enumerate(program.inputs) if port.address is not None}
     edges: dict[int, tuple[int, ...]] = {}
     for step in program.steps:
-        found = [makers.get(each.tensor, writers.get(each.address)) for each in step.inputs]
-        edges[step.index] = tuple(maker for maker in found if maker is not None)
-        makers |= {each.tensor: step.index for each in step.outputs}
-        writers |= {each.address: step.index for each in step.outputs}
+        sources = [makers.get(operand.tensor, writers.get(operand.address)) for operand in step.inputs]
+        edges[step.index] = tuple(maker for maker in sources if maker is not None)
+        makers |= {operand.tensor: step.index for operand in step.outputs}
+        writers |= {operand.address: step.index for operand in step.outputs}
     ends = tuple(
         makers.get(port.tensor, writers.get(port.address) if port.address else None) for port in program.outputs
     )
@@ -62,42 +62,42 @@ def findings_of(compiled: Compiled) -> Findings:
     )
 
 
-def model_page(view: View, found: Findings) -> str:
+def model_page(view: View, findings: Findings) -> str:
     """The page of a model; complete in itself."""
-    layers = [replace(layer, inputs=found.edges.get(layer.index, ())) for layer in view.layers]
-    counted, unit = _counted(found.run)
+    layers = [replace(layer, inputs=findings.edges.get(layer.index, ())) for layer in view.layers]
+    counted, unit = _counted(findings.run)
     return page(
         "model.html.j2",
         title=shown_name(view.name, _LONGEST),
         subtitle=f"{shown_name(view.file, _LONGEST)} for {view.target}, compiled by emitc {shown_name(view.emitc, 40)}",
-        tiles=_tiles(view, found),
+        tiles=_tiles(view, findings),
         ports=[_port("input", p) for p in view.inputs] + [_port("output", p) for p in view.outputs],
-        layers=_rows(layers, found, counted),
+        layers=_rows(layers, findings, counted),
         unit=unit,
-        estimated=bool(found.estimated),
-        graph=graph_svg(layers, [p.name for p in view.inputs], [p.name for p in view.outputs], found.ends),
+        estimated=bool(findings.estimated),
+        graph=graph_svg(layers, [p.name for p in view.inputs], [p.name for p in view.outputs], findings.ends),
         arena=arena_svg(view),
         proofs=[f"{name}: {claim}" for name, _, claim in view.regions] or [view.proof],
-        gauges=_gauges(view, found),
-        board=found.board,
+        gauges=_gauges(view, findings),
+        board=findings.board,
         backends=_backends(view),
         reasons=[
             {"index": layer.index, "op": layer.op, "backend": layer.backend, "why": why, "refused": refused}
             for layer in layers
-            for why, refused in [found.reasons.get(layer.index, ("", ""))]
+            for why, refused in [findings.reasons.get(layer.index, ("", ""))]
         ]
-        if found.reasons
+        if findings.reasons
         else [],
-        proof=_proof(found),
-        skipped=found.skipped or "It was not asked for: emitc verify proves a model.",
-        facts=_facts(view, found),
+        proof=_proof(findings),
+        skipped=findings.skipped or "It was not asked for: emitc verify proves a model.",
+        facts=_facts(view, findings),
         notes=[shown_name(note, 400) for note in view.notes],
-        passes=[each for each in view.passes if each[1]],
+        passes=[row for row in view.passes if row[1]],
     )
 
 
-def _tiles(view: View, found: Findings) -> list[dict[str, str]]:
-    run, proof = found.run or {}, found.proof
+def _tiles(view: View, findings: Findings) -> list[dict[str, str]]:
+    run, proof = findings.run or {}, findings.proof
     tiles = [
         ("arena, bytes", number(view.arena_bytes), "good" if view.proven else ""),
         ("lower bound, bytes", number(view.bound_bytes), ""),
@@ -107,8 +107,8 @@ def _tiles(view: View, found: Findings) -> list[dict[str, str]]:
     ]
     if view.state_bytes:
         tiles.append(("state, bytes", number(view.state_bytes), ""))
-    if found.estimated and not run:
-        tiles.append(("cycles, estimated", number(sum(found.estimated.values())), ""))
+    if findings.estimated and not run:
+        tiles.append(("cycles, estimated", number(sum(findings.estimated.values())), ""))
     known = (("instructions", "instructions"), ("cycles", "cycles"), ("ms, estimated", "ms_estimated"))
     known += (("flash of the model, bytes", "model_flash_bytes"), ("stack, bytes", "stack_bytes"))  # type: ignore[assignment]
     tiles += [
@@ -136,9 +136,9 @@ def _counted(run: Mapping[str, Any] | None) -> tuple[dict[int, int], str]:
     return {row["index"]: row[unit] for row in rows}, unit
 
 
-def _rows(layers: Sequence[Layer], found: Findings, counted: Mapping[int, int]) -> list[dict[str, Any]]:
+def _rows(layers: Sequence[Layer], findings: Findings, counted: Mapping[int, int]) -> list[dict[str, Any]]:
     """The rows of the table. Bars are percent of the largest value of their column."""
-    costs = counted or found.estimated
+    costs = counted or findings.estimated
     most = {
         "macs": max((layer.macs for layer in layers), default=0),
         "cost": max((costs.get(layer.index, 0) for layer in layers), default=0),
@@ -160,7 +160,7 @@ def _rows(layers: Sequence[Layer], found: Findings, counted: Mapping[int, int]) 
             "kernel": layer.kernel,
             "variant": layer.variant,
             "backend": layer.backend,
-            "estimated": found.estimated.get(layer.index),
+            "estimated": findings.estimated.get(layer.index),
             "counted": counted.get(layer.index),
             "cost_percent": percent(costs.get(layer.index, 0), "cost"),
             "arena": layer.arena_bytes,
@@ -170,17 +170,17 @@ def _rows(layers: Sequence[Layer], found: Findings, counted: Mapping[int, int]) 
     ]
 
 
-def _gauges(view: View, found: Findings) -> list[dict[str, Any]]:
+def _gauges(view: View, findings: Findings) -> list[dict[str, Any]]:
     """What the model takes of the board's memories."""
-    if found.board is None:
+    if findings.board is None:
         return []
-    flash = (found.run or {}).get("model_flash_bytes") or view.constant_bytes
-    stack = (found.run or {}).get("stack_bytes") or 0
-    what = "code and constants" if (found.run or {}).get("model_flash_bytes") else "constants, without code"
+    flash = (findings.run or {}).get("model_flash_bytes") or view.constant_bytes
+    stack = (findings.run or {}).get("stack_bytes") or 0
+    what = "code and constants" if (findings.run or {}).get("model_flash_bytes") else "constants, without code"
     of_ram = "arena, state and stack" if stack else "arena and state"
     rows = [
-        (f"flash: {what}", flash, found.board.flash_bytes),
-        (f"RAM: {of_ram}", view.arena_bytes + view.state_bytes + stack, found.board.ram_bytes),
+        (f"flash: {what}", flash, findings.board.flash_bytes),
+        (f"RAM: {of_ram}", view.arena_bytes + view.state_bytes + stack, findings.board.ram_bytes),
     ]
     return [
         {"name": name, "used": used, "of": of, "percent": min(100, round(100 * used / of, 1)), "over": used > of}
@@ -203,20 +203,22 @@ def _backends(view: View) -> list[dict[str, Any]]:
     ]
 
 
-def _proof(found: Findings) -> dict[str, Any] | None:
-    if found.proof is None:
+def _proof(findings: Findings) -> dict[str, Any] | None:
+    if findings.proof is None:
         return None
     names = ("reference", "samples", "elements", "differing", "rule", "max_abs_diff")
-    return {name: found.proof.get(name) for name in names}
+    return {name: findings.proof.get(name) for name in names}
 
 
-def _facts(view: View, found: Findings) -> list[tuple[str, str]]:
+def _facts(view: View, findings: Findings) -> list[tuple[str, str]]:
     options = {key: value for key, value in view.options.items() if value not in (None, "", [], {}, False)}
     facts = [
         ("SHA-256 of the model", view.sha256),
         ("written by", shown_name(view.producer, _LONGEST) or "not stated"),
         ("options", ", ".join(f"{key}={shown_name(str(value), 80)}" for key, value in options.items())),
     ]
-    if found.run:
-        facts.append(("measured on", f"{found.run.get('board')}; expected outputs from {found.run.get('reference')}"))
+    if findings.run:
+        facts.append(
+            ("measured on", f"{findings.run.get('board')}; expected outputs from {findings.run.get('reference')}")
+        )
     return facts

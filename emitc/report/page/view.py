@@ -132,14 +132,14 @@ def _view(m: dict[str, Any]) -> View:
     ends: dict[str, str] = {}
     for kind, ports in (("input", m["inputs"]), ("output", m["outputs"])):
         ends |= {_text(port["name"]): kind for port in _list(ports, MOST_LAYERS)}
-    buffers = tuple(_buffer(each, ends, len(stages)) for each in _list(memory["buffers"], MOST_BUFFERS))
+    buffers = tuple(_buffer(buffer, ends, len(stages)) for buffer in _list(memory["buffers"], MOST_BUFFERS))
     used = _bytes_by_stage(buffers, len(stages))
     layers = _list(m["layers"], MOST_LAYERS)
-    ops = {_number(each["index"]): _text(each["op"]) for each in layers}
+    ops = {_number(layer["index"]): _text(layer["op"]) for layer in layers}
     where = _stage_of(stages)
     regions = tuple(
-        (_text(each["name"]), _number(each["arena_bytes"]), _text(each.get("claim", each.get("proof", ""))))
-        for each in _list(memory.get("regions", []), 64)
+        (_text(region["name"]), _number(region["arena_bytes"]), _text(region.get("claim", region.get("proof", ""))))
+        for region in _list(memory.get("regions", []), 64)
     )
     return View(
         name=_text(m["name"]),
@@ -151,7 +151,7 @@ def _view(m: dict[str, Any]) -> View:
         options=dict(m["options"]),
         inputs=tuple(map(_port, m["inputs"])),
         outputs=tuple(map(_port, m["outputs"])),
-        layers=tuple(_layer(each, where, used) for each in layers),
+        layers=tuple(_layer(layer, where, used) for layer in layers),
         stages=tuple(_stage_text(stage, ops) for stage in stages),
         buffers=buffers,
         arena_bytes=_number(memory["arena_bytes"]),
@@ -184,21 +184,21 @@ def _port(port: dict[str, Any]) -> Port:
     )
 
 
-def _buffer(each: dict[str, Any], ends: Mapping[str, str], stages: int) -> Buffer:
-    what, tensor = _text(each["what"]), _text(each["tensor"])
-    first, end = _number(each["first"], stages), _number(each["end"], stages)
+def _buffer(buffer: dict[str, Any], ends: Mapping[str, str], stages: int) -> Buffer:
+    what, tensor = _text(buffer["what"]), _text(buffer["tensor"])
+    first, end = _number(buffer["first"], stages), _number(buffer["end"], stages)
     if end <= first:
         raise ValueError(f"a buffer lives in the steps [{first}, {end})")
     scratch = what.startswith(("scratch", "copy", "weights"))
     named = _QUOTED.search(what)
     return Buffer(
-        first_name(named[1]) if named and named[1] else _text(each["name"]).removeprefix("AT_").lower(),
-        f"{_text(each['name'])}: {what}",
-        _number(each["bytes"]),
-        _number(each["offset"]),
+        first_name(named[1]) if named and named[1] else _text(buffer["name"]).removeprefix("AT_").lower(),
+        f"{_text(buffer['name'])}: {what}",
+        _number(buffer["bytes"]),
+        _number(buffer["offset"]),
         first,
         end,
-        _text(each.get("region", "")),
+        _text(buffer.get("region", "")),
         "scratch" if scratch else ends.get(tensor, "tensor"),
     )
 
@@ -207,9 +207,9 @@ def _bytes_by_stage(buffers: tuple[Buffer, ...], stages: int) -> list[int]:
     """Bytes that are in use at each stage: every address counts once, though buffers may share it."""
     used = [0] * stages
     by_stage: list[list[tuple[str, int, int]]] = [[] for _ in range(stages)]
-    for each in buffers:
-        for stage in range(each.first, each.end):
-            by_stage[stage].append((each.region, each.offset_bytes, each.offset_bytes + each.size_bytes))
+    for buffer in buffers:
+        for stage in range(buffer.first, buffer.end):
+            by_stage[stage].append((buffer.region, buffer.offset_bytes, buffer.offset_bytes + buffer.size_bytes))
     for stage, spans in enumerate(by_stage):
         region, reached = "", 0
         for place, low, high in sorted(spans):
@@ -237,19 +237,19 @@ def _stage_text(stage: dict[str, Any], ops: Mapping[int, str]) -> str:
     return "move"
 
 
-def _layer(each: dict[str, Any], where: Mapping[int, int], used: list[int]) -> Layer:
-    index = _number(each["index"])
+def _layer(layer: dict[str, Any], where: Mapping[int, int], used: list[int]) -> Layer:
+    index = _number(layer["index"])
     stage = where.get(index, -1)
     return Layer(
         index,
-        _text(each["op"]),
-        first_name(_text(each["name"])),
-        _text(each["backend"]),
-        _text(each["kernel"]),
-        _text(each["variant"]),
-        _number(each["macs"], 1 << 60),
-        _number(each["constant_bytes"]),
-        sum(_number(output["bytes"]) for output in _list(each["outputs"], MOST_LAYERS)),
+        _text(layer["op"]),
+        first_name(_text(layer["name"])),
+        _text(layer["backend"]),
+        _text(layer["kernel"]),
+        _text(layer["variant"]),
+        _number(layer["macs"], 1 << 60),
+        _number(layer["constant_bytes"]),
+        sum(_number(output["bytes"]) for output in _list(layer["outputs"], MOST_LAYERS)),
         stage,
         used[stage] if stage >= 0 else 0,
     )

@@ -138,7 +138,10 @@ def _facts(content: Mapping[str, Any]) -> dict[str, str]:
     elif model is not None:
         facts["name"] = model
     if isinstance(options := facts.get("options"), dict):
-        facts["options"] = json.dumps(options, sort_keys=True)
+        del facts["options"]
+        facts |= {
+            f"option {name}": json.dumps(value, sort_keys=True) for name, value in options.items() if name not in facts
+        }
     return {name: str(value) for name, value in facts.items()}
 
 

@@ -41,6 +41,7 @@ def test_other_kernels_and_targets_are_named(packages: tuple[Path, Path]) -> Non
     old, new = map(read_side, packages)
     found = difference(old, new)
     assert ("target", "cortex-m4f", "cortex-m3") in found.facts
+    assert [name for name, _, _ in found.facts if name.startswith("option ")] == []
     before, after = ([layer["kernel"] for layer in side["layers"]] for side in (old, new))
     assert [(a, b) for _, a, b in found.kernels] == [(a, b) for a, b in zip(before, after, strict=True) if a != b]
     assert found.breaks == ()
@@ -110,3 +111,9 @@ def test_the_command_and_its_gate(emitc: Emitc, packages: tuple[Path, Path], tmp
     assert called.code == 1 and called.json["failed"] == ["constant_bytes grew by +100.0 %"]
     assert emitc("diff", old, "m.json", "--fail-on", "+100%").code == 0
     assert emitc("diff", old, "m.json", "--fail-on", "two").code == 2
+
+
+def test_only_options_that_differ_are_named(packages: tuple[Path, Path]) -> None:
+    old = read_side(packages[0])
+    new = dict(old, options=old["options"] | {"optimize": "size"})
+    assert difference(old, new).facts == (("option optimize", '"speed"', '"size"'),)

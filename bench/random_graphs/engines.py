@@ -30,7 +30,7 @@ def preload(source_format: str) -> None:
     """Imports the packages of a format's engines, all operators and all templates, so that forked processes have them."""
     registry()
     templates = environment()
-    for template in templates.list_templates():
+    for template in templates.list_templates(filter_func=lambda name: name.endswith(".j2") and ".html" not in name):
         templates.get_template(template)
     for name in {"tflite": ("tflite_micro", "ai_edge_litert.interpreter")}.get(source_format, ("onnx", "onnxruntime")):
         importlib.import_module(name)

@@ -48,7 +48,8 @@ EMITC_ALWAYS_INLINE void emitc_weighted_sums(
 #endif
     for (; n >= 4; n -= 4) {
         const emitc_int32x4 half = emitc_int32x4_mac(emitc_int32x4_all(bias), emitc_int32x4_of_bytes(a), a_weight);
-        const emitc_int32x4 sum = emitc_int32x4_down(emitc_int32x4_mac(half, emitc_int32x4_of_bytes(b), b_weight), right);
+        const emitc_int32x4 product = emitc_int32x4_mac(half, emitc_int32x4_of_bytes(b), b_weight);
+        const emitc_int32x4 sum = emitc_int32x4_down(product, right);
         emitc_store_bytes(y, emitc_int32x4_limited(sum, least, most));
         a += 4;
         b += 4;

@@ -23,5 +23,5 @@ def test_every_word_has_a_meaning(every_family: list[Compiled]) -> None:
 def test_the_source_says_it_once() -> None:
     source = compile_model(KWS, target="cortex-m4f").files["kws_ref_int8.c"].decode("ascii")
     assert source.count(" * _up: halves are rounded up") == 1
-    assert " * _4: channels at a time" in source
+    assert " * _joined: " in source
     assert "_uneven:" not in source

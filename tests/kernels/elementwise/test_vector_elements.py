@@ -15,6 +15,7 @@ from emitc.backends.portable import backend
 from emitc.boards import verify as boards
 from emitc.compiler import compile_model
 from emitc.ir import Array, BoundNode, Graph
+from emitc.kernels.contract import Variant
 from emitc.numerics.requantize import requantize
 from emitc.target import Target
 from emitc.writers.tflite import write_tflite
@@ -97,8 +98,8 @@ def _sums_of_shorts() -> list[Case]:
 
 
 def _preferring(*names: str) -> object:
-    def cost(bound: BoundNode, target: Target, variant: str) -> float:
-        return 0.0 if variant in names else 1.0
+    def cost(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+        return 0.0 if (row.name if row else "portable") in names else 1.0
 
     return patch.object(backend, "cost_of", cost)
 

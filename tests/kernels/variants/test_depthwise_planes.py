@@ -14,6 +14,7 @@ from emitc.backends.portable import backend
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
+from emitc.kernels.contract import Variant
 from emitc.options import Options
 from emitc.target import Target, load_board
 from emitc.verify.verification import verify
@@ -69,8 +70,8 @@ CASES: list[Case] = [
 ]
 
 
-def _planes(bound: BoundNode, target: Target, variant: str) -> float:
-    return 0.0 if variant == "dsp-planes" else 1.0
+def _planes(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+    return 0.0 if (row.name if row else "portable") == "dsp-planes" else 1.0
 
 
 def test_sizes_paddings_and_limits() -> None:

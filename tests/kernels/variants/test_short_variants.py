@@ -17,6 +17,7 @@ from emitc.backends.portable import backend
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
+from emitc.kernels.contract import Variant
 from emitc.target import Target
 from emitc.writers.tflite import write_tflite
 from tests.kernels.variants import test_int16_layers
@@ -82,8 +83,8 @@ def spread_cases() -> list[Case]:
 
 @pytest.mark.parametrize("variant", CORES)
 def test_depthwise_layers(variant: str) -> None:
-    def cost(bound: BoundNode, target: Target, name: str) -> float:
-        return 0.0 if name == variant else 1.0
+    def cost(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+        return 0.0 if (row.name if row else "portable") == variant else 1.0
 
     with patch.object(backend, "cost_of", cost):
         proven = prove(spread_cases(), target=CORES[variant][0])
@@ -102,8 +103,8 @@ def test_depthwise_layers(variant: str) -> None:
 def test_layers_of_shorts(variant: str) -> None:
     cases = list(short_cases())
 
-    def cost(bound: BoundNode, target: Target, name: str) -> float:
-        return 0.0 if name == variant else 1.0
+    def cost(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+        return 0.0 if (row.name if row else "portable") == variant else 1.0
 
     with patch.object(backend, "cost_of", cost):
         proven = prove([*cases, *test_int16_layers.CASES], target=CORES[variant][0])
@@ -124,8 +125,8 @@ def test_on_an_emulated_core(variant: str, tmp_path: Path) -> None:
     model = tmp_path / "cases.tflite"
     model.write_bytes(write_tflite(model_of([*short_cases(), *spread_cases()])))
 
-    def cost(bound: BoundNode, _: Target, name: str) -> float:
-        return 0.0 if name == variant else 1.0
+    def cost(bound: BoundNode, _: Target, row: Variant | None = None) -> float:
+        return 0.0 if (row.name if row else "portable") == variant else 1.0
 
     with patch.object(backend, "cost_of", cost):
         compiled = compile_model(model, target=target, package="platformio")

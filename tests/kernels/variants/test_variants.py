@@ -16,6 +16,7 @@ from emitc.backends.portable import backend
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
+from emitc.kernels.contract import Variant
 from emitc.target import Target, load_board
 from emitc.writers.tflite import write_tflite
 from tests.kernels.convolution import test_conv_2d, test_depthwise_conv_2d, test_onnx_conv
@@ -187,7 +188,7 @@ def _uneven() -> list[Case]:
 
 
 def test_depthwise_channels_that_come_in_no_fours() -> None:
-    with patch.object(backend, "cost_of", lambda bound, target, variant: 0.0 if variant == "dsp" else 1.0):
+    with patch.object(backend, "cost_of", lambda bound, target, row=None: 0.0 if row and row.name == "dsp" else 1.0):
         proven = prove(_uneven(), target="cortex-m4")
     for outcome in proven.outcomes.values():
         outcome.check()
@@ -196,8 +197,8 @@ def test_depthwise_channels_that_come_in_no_fours() -> None:
     assert all(step is not None and "_uneven" in step.kernel for step in steps)
 
 
-def _lean(bound: BoundNode, target: Target, variant: str) -> float:
-    return 0.0 if variant == "dsp-noscratch" else 1.0
+def _lean(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+    return 0.0 if (row.name if row else "portable") == "dsp-noscratch" else 1.0
 
 
 @pytest.mark.sweep(keep=1)
@@ -220,8 +221,8 @@ def test_kernels_without_working_memory(cases: list[Case]) -> None:
 def test_convolutions_of_fewer_pixels(name: str) -> None:
     """Tables and remainders: of channels, of pixels, of values; windows that reach outside. Working memory is less."""
 
-    def cost(bound: BoundNode, target: Target, variant: str) -> float:
-        return 0.0 if variant == name else 1.0
+    def cost(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+        return 0.0 if (row.name if row else "portable") == name else 1.0
 
     more = [
         conv_2d("five_channels_odd_run", (1, 5, 7, 3), 5, (3, 3), Slide((1, 2), "SAME")),
@@ -236,7 +237,7 @@ def test_convolutions_of_fewer_pixels(name: str) -> None:
     assert proven.memory_errors == ()
     fewer = {k: step for k, o in proven.outcomes.items() if (step := o.step) is not None and step.variant == name}
     assert len(fewer) >= 6 and {case.id for case in more} <= set(fewer)
-    with patch.object(backend, "cost_of", lambda bound, target, variant: 0.0 if variant == "dsp" else 1.0):
+    with patch.object(backend, "cost_of", lambda bound, target, row=None: 0.0 if row and row.name == "dsp" else 1.0):
         four = prove(more, target="cortex-m4")
     for case in more:
         step = four.outcomes[case.id].step
@@ -271,8 +272,8 @@ def _stretches() -> list[Case]:
 @pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("name", ["dsp-stretch4", "dsp-stretch3"])
 def test_convolutions_of_pixels_that_read_one_stretch(name: str) -> None:
-    def cost(bound: BoundNode, target: Target, variant: str) -> float:
-        return 0.0 if variant == name else 1.0
+    def cost(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
+        return 0.0 if (row.name if row else "portable") == name else 1.0
 
     cases = [*_stretches(), *MORE, *test_conv_2d.CASES]
     with patch.object(backend, "cost_of", cost):

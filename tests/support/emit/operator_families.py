@@ -28,6 +28,7 @@ from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.ir import BoundNode, Graph
 from emitc.kernels import registry
+from emitc.kernels.contract import Variant
 from emitc.layer import KernelSpec, Layer
 from emitc.lower.layers import lower_nodes
 from emitc.passes import run_passes
@@ -266,8 +267,8 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
     for name, target in VARIANT_TARGETS.items():
         file = folder / f"family_{name.replace('-', '_')}.tflite"
 
-        def preferring(bound: BoundNode, core: Target, variant: str, wanted: str = name) -> float:
-            return 0.0 if variant == wanted else cost_of(bound, core, variant)
+        def preferring(bound: BoundNode, core: Target, row: Variant | None = None, wanted: str = name) -> float:
+            return 0.0 if row and row.name == wanted else cost_of(bound, core, row)
 
         with patch.object(backend, "cost_of", preferring):
             chosen: dict[object, Case] = {}

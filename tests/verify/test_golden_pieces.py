@@ -86,7 +86,7 @@ def test_the_operators_give_together_what_the_whole_model_gives(op: str) -> None
         if compared == 2:
             break
         d = GraphBuilder(np.random.default_rng(number), "int8")
-        x = d.given("int8", (1, 4, 3, 2))
+        x = d.model_input("int8", (1, 4, 3, 2))
         try:
             OFFERS["MEAN"].make(d, OFFERS[op].make(d, OFFERS["CONV_2D"].make(d, x)[0])[0])
         except Unfit:

@@ -55,7 +55,7 @@ def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, with_time
         for name, more in ((PLAIN, []), (TRACED, ["-DEMITC_TRACE"]))
     ]
     shared = [f"default_envs = {PLAIN}", "platforms_dir = .pio/platforms"]
-    _write_ini(out, firmware.model, board, shared, environments)  # first: an interrupted project is known by it
+    _write_ini(out, firmware.model.name, board, shared, environments)  # first: an interrupted project is known by it
     shutil.copytree(boards_dir() / "platform", out / _PLATFORM_DIR, ignore=shutil.ignore_patterns("__pycache__"))
     _write_sources(firmware.package, firmware.model, board, firmware.cases, out)
     _write_support(firmware.support, out)
@@ -69,6 +69,16 @@ def write_flash_project(package: Path, model: RunModel, board: Board, cases: Seq
     emulated, or where `out` holds something that emitc did not write.
     """
     check_cases(model, cases)
+    begin_flash_project(model.name, board, out, mlperf=False)
+    _write_sources(package, model, board, cases, out)
+
+
+def begin_flash_project(model: str, board: Board, out: Path, *, mlperf: bool) -> None:
+    """Writes the parts of a real board's project that do not depend on the model's code: settings, main file, timer.
+
+    mlperf: the main file answers MLPerf Tiny's runner instead of proving the model. Raises EmitcError as
+    `write_flash_project` does.
+    """
     pio = board.platformio
     where = Where(option=f"--board {board.name}")
     if board.kind != "silicon":
@@ -90,11 +100,10 @@ def write_flash_project(package: Path, model: RunModel, board: Board, cases: Seq
         f"build_src_flags = {_PROOF_FLAGS}",
     ]
     _write_ini(out, model, board, [f"default_envs = {board.name}"], [{"name": board.name, "lines": lines}])
-    _write_sources(package, model, board, cases, out)
     root = boards_dir()
     for path in ("platform/runtime/emitc_board.h", "platform/runtime/print.c", "silicon/cycles.c", "silicon/stack.c"):
-        shutil.copyfile(root / path, out / "src" / Path(path).name)
-    values = {"baud": BAUD, "period_ms": PERIOD_MS, "cycles_per_ms": board.clock_hz // 1000}
+        _copy(root / path, out / "src" / Path(path).name)
+    values = {"baud": BAUD, "period_ms": PERIOD_MS, "cycles_per_ms": board.clock_hz // 1000, "mlperf": mlperf}
     main = Path(_MAINS[pio.framework])
     _write(out / "src" / main, _render(f"main_{pio.framework}{main.suffix}.j2", **values))
     if (further := _FURTHER.get(pio.framework)) is not None:
@@ -149,19 +158,24 @@ def _make_room(out: Path) -> None:
         shutil.rmtree(out / name, ignore_errors=True)
 
 
-def _write_ini(out: Path, model: RunModel, board: Board, shared: list[str], environments: list[dict[str, Any]]) -> None:
-    text = _render("platformio.ini.j2", model=model.name, board=board.name, shared=shared, environments=environments)
+def _write_ini(out: Path, model: str, board: Board, shared: list[str], environments: list[dict[str, Any]]) -> None:
+    text = _render("platformio.ini.j2", model=model, board=board.name, shared=shared, environments=environments)
     _write(out / "platformio.ini", text)
 
 
 def _write_sources(package: Path, model: RunModel, board: Board, cases: Sequence[Case], out: Path) -> None:
-    # A fixed folder name: the model's may be one that PlatformIO or the file system reads otherwise.
-    shutil.copytree(package, out / "lib" / "model", ignore=shutil.ignore_patterns(".pio", "__pycache__"))
+    copy_package(package, out)
     _write(out / "src" / "proof.c", _render("proof.c.j2", board=board.name, model=model))
     vectors = _render("vectors.h.j2", cases=len(cases), tables=list(_tables(cases)), per_row=_BYTES_PER_ROW)
     _write(out / "src" / "emitc_vectors.h", vectors)
     for name in ("emitc_measure.h", "emitc_measure.c"):
         shutil.copyfile(boards_dir() / "proof" / name, out / "src" / name)
+
+
+def copy_package(package: Path, out: Path) -> None:
+    """Puts a package of `--package platformio` among the project's libraries."""
+    # A fixed folder name: the model's may be one that PlatformIO or the file system reads otherwise.
+    shutil.copytree(package, out / "lib" / "model", ignore=shutil.ignore_patterns(".pio", "__pycache__"))
 
 
 def _tables(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
@@ -174,6 +188,11 @@ def _tables(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
 
 def _render(template: str, **values: object) -> str:
     return environment().get_template(f"board/{template}").render(**values)
+
+
+def _copy(source: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, path)
 
 
 def _write(path: Path, text: str) -> None:

@@ -258,10 +258,23 @@ def run(
 @click.option("--port", help="Serial port; default: the one that PlatformIO finds.")
 @shared.path_option("-o", "--output", help="Where the project goes; default: NAME-BOARD.")
 @click.option("--dry-run", is_flag=True, help="Write the project, touch no board.")
+@click.option("--mlperf-tiny", "benchmark", help="Write the project that answers MLPerf Tiny's runner, such as kws01.")
 @shared.json_option
-def flash(board: str, port: str | None, output: Path | None, dry_run: bool, as_json: bool, **values: Any) -> None:
-    """Build MODEL for a real board with PlatformIO, upload it, and prove it there over the serial port."""
+def flash(
+    board: str,
+    port: str | None,
+    output: Path | None,
+    dry_run: bool,
+    benchmark: str | None,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Build MODEL for a real board with PlatformIO, upload it, and prove it there over the serial port.
+
+    With --mlperf-tiny the project is written and nothing is uploaded.
+    """
     with shared.reported(as_json):
+        from emitc.boards import mlperf_tiny
         from emitc.boards import verify as prove
         from emitc.report.run import run_text
         from emitc.target import load_board
@@ -269,9 +282,13 @@ def flash(board: str, port: str | None, output: Path | None, dry_run: bool, as_j
         compiled = shared.compiled_model(values, "platformio", load_board(board).target)
         project = output or Path(f"{compiled.program.name}-{board}")
         options = shared.chosen(values, "reference samples seed")
-        expected = prove.write_silicon_project(compiled, board, project, **options)
-        if dry_run:
+        if benchmark is not None:
+            mlperf_tiny.write_mlperf_project(compiled, board, mlperf_tiny.benchmark_named(benchmark), project)
+        else:
+            expected = prove.write_silicon_project(compiled, board, project, **options)
+        if dry_run or benchmark is not None:
             content = {"board": board, "project": str(project), "dry_run": True}
+            content |= {"mlperf_tiny": benchmark} if benchmark is not None else {}
             by_hand = f"pio run -d {shlex.quote(str(project))} -t upload"
             shared.print_result(content, as_json, lambda: f"project for {board} written to {project}: {by_hand}")
             return

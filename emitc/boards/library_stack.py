@@ -18,6 +18,9 @@ _JUMPS = re.compile(
     r"^(?:b|bl|blx|b(?:eq|ne|cs|cc|mi|pl|vs|vc|hi|ls|ge|lt|gt|le|eqz|nez|ltu|geu)|cbn?z|j|jal|jalr)(?:\.[nw])?$"
 )
 
+_ARITHMETIC = re.compile(r"^__(?:[a-z]*[sd][fi][a-z0-9]*)$")
+"""Functions of libgcc for numbers, such as __divsf3. None of them calls by an address: a jump to one is a switch."""
+
 
 def registers(text: str) -> int:
     """Bytes of a list of registers.
@@ -70,6 +73,6 @@ def library_frames(disassembly: str) -> tuple[dict[str, int], dict[str, set[str]
             target = _TARGET.search(operands)
             if target is not None and target[1] != name and _JUMPS.match(mnemonic):
                 calls[name].add(target[1])
-            elif target is None and mnemonic in ("blx", "jalr", "jr"):
+            elif target is None and (mnemonic in ("blx", "jalr") or (mnemonic == "jr" and not _ARITHMETIC.match(name))):
                 unknown.add(name)
     return {function: size for function, size in frames.items() if function not in unknown}, calls

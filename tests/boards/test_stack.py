@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from emitc.boards.library_stack import library_frames
 from emitc.boards.stack import CallGraph, measured
 from emitc.boards.verify import on_emulator
 from emitc.compiled import Compiled
@@ -36,7 +37,11 @@ def header_of(compiled: Compiled) -> str:
 @pytest.mark.board
 @pytest.mark.parametrize(
     ("model", "board"),
-    [("kws_ref_int8.tflite", "qemu_m4"), ("digits_qdq.onnx", "qemu_m0_big"), ("digits_int8.tflite", "qemu_rv32")],
+    [
+        ("kws_ref_int8.tflite", "qemu_m4"),
+        ("digits_qdq.onnx", "qemu_m0_big"),
+        ("digits_int8.tflite", "qemu_rv32"),
+    ],
 )
 def test_a_board_measures_no_more_and_little_less(model: str, board: str) -> None:
     """On the Cortex-M0 the deepest frames are those of the compiler's multiplication. The bound is that of every path."""
@@ -126,3 +131,24 @@ def test_a_function_that_calls_itself_has_no_bound() -> None:
 def test_a_frame_of_no_constant_size_has_no_bound(frame: str) -> None:
     with pytest.raises(CannotCompile, match="has no bound"):
         CallGraph().add(graph(("run", "a"), frame=frame))
+
+
+JUMP = """
+00001000 <{name}>:
+    1000:\taddi\tsp,sp,-32
+    1002:\tlw\ta4,0(a4)
+    1004:\tjr\ta4
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "known"), [("__divsf3", True), ("__muldf3", True), ("__udivdi3", True), ("qsort", False)]
+)
+def test_a_jump_to_an_address_is_a_switch_only_in_the_compilers_arithmetic(name: str, known: bool) -> None:
+    frames, _ = library_frames(JUMP.format(name=name))
+    assert frames == ({name: 32} if known else {})
+
+
+def test_the_compilers_division_is_counted_on_a_core_without_float_unit() -> None:
+    stack = compiled_for("rv32imac", MODELS / "digits_qoperator.onnx").stack
+    assert stack is not None and stack.outside == () and stack.library_bytes > 0

@@ -157,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.boards", description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=Path, default=HERE.parent.parent / "shared" / "models" / "tflite")
     parser.add_argument("--nets", nargs="*", default=list(NETS))
-    parser.add_argument("--streaming", action="store_true", help="the streaming wake words, in the place of --nets")
+    parser.add_argument("--streaming", action="store_true", help="the streaming wake words instead of --nets")
     parser.add_argument(
         "--twins", action="store_true", help="TFLite nets and ONNX nets of the same shapes, from ../onnx"
     )

@@ -5,8 +5,9 @@
     python -m bench.hot_operators --forced --nets NET ... --json FILE
 
 A layer is hot when it takes more than 5 % of its net's instructions with the `portable` kernel on a core that has more: there a
-variant for the core would tell. `--forced` also runs every layer with each other kernel that it could have, and lists those that
-take fewer instructions than the one that was chosen: there an estimate of `emitc/backends/portable/backend.py` is wrong.
+variant for the core would tell. `--forced` also runs every layer with each other kernel that it could have. It lists
+those that take fewer instructions than the chosen one: there an estimate of `emitc/backends/portable/backend.py` is
+wrong.
 
 Nets are counted whatever they compute in. Layers run whole (no row streaming), one inference each;
 the shares are of the sum over the layers.

@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 1 where a pair differs or fails."""
     parser = argparse.ArgumentParser(prog="python -m bench.modes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="folder with tflite/ and onnx/")
-    parser.add_argument("--models", nargs="*", help="files below these folders, in the place of all verified models")
+    parser.add_argument("--models", nargs="*", help="files below these folders instead of all verified models")
     parser.add_argument("--modes", nargs="*", choices=tuple(MODES), default=list(MODES))
     parser.add_argument("--board", default="qemu_m4")
     parser.add_argument("--sample", type=int, default=None, metavar="N", help="only N pairs")

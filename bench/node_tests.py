@@ -5,10 +5,11 @@
     python -m bench.node_tests --sample 60 --seed 1   some of them, checked against the committed file
     python -m bench.node_tests --case conv_with_strides_padding
 
-The cases are those of the package `onnx` (in memory, no download) whose operators are in OPERATORS, have a kernel or are defined
-by others that have one, and every case about quantization. They make weights, scales and axes inputs of the graph; a compiler
-takes those as constants. So each case is tried with all inputs computed, then with ever more of its inputs frozen to their
-values, the first (the data) last of all, and the verdict is that of the first model that compiles.
+The cases are those of the package `onnx`; they are made in memory, without a download. Taken are those whose operators
+are in OPERATORS, have a kernel, or are defined by others that have one. Every case about quantization is taken too.
+They make weights, scales and axes inputs of the graph; a compiler takes those as constants. So each case is tried with
+all inputs computed, then with ever more of its inputs frozen to their values. The first input, the data, is frozen
+last. The verdict is that of the first model that compiles.
 
 `passed`: the C and the numpy references give the case's outputs: integers, and all of a case about quantization, exactly;
 other floats within the case's rtol and atol. `unsupported`: valid, but there is no code. `refused`: emitc says that the model

@@ -2,11 +2,11 @@
 
     python -m bench.npu [MODEL ...] [--models DIRECTORY] [--npu NAME] [--memory MODE] [--optimise speed|size] [--update]
 
-Every region that vela takes is taken (`--npu-always`), so that the table shows what can run there, not what pays. The arena
-is emitc's plan for the whole net; beside it is the SRAM that vela's own command states for the whole net (with Dedicated_Sram
-without the scratch that it keeps in DRAM, which the arena has). Cycles are vela's estimates. Proven means: the C with
-the host model behind the driver's call equals the interpreter, every layer compared.
-With --update the rows of this configuration go into bench/results_npu.json. Exit code 1 when a net that compiles does not
+Every region that vela takes is taken (`--npu-always`), so that the table shows what can run there, not what pays. The
+arena is emitc's plan for the whole net; the next column is the SRAM that vela's own command states for the whole net.
+With Dedicated_Sram that is without the scratch that it keeps in DRAM, which the arena has. Cycles are vela's estimates.
+Proven means: the C with the host model that the driver's call runs equals the interpreter, every layer compared. With
+--update the rows of this configuration go into bench/results_npu.json. Exit code 1 when a net that compiles does not
 match.
 """
 

@@ -63,9 +63,7 @@ def _order(program: Program) -> Iterator[ProgramMutant]:
             moved = (*steps[:early], entry, *(s for s in steps[early:] if s is not entry))
             yield ProgramMutant("earlier", what, replace(program, schedule=tuple(moved)))
             put_off = (*(s for s in steps[: late + 1] if s is not maker), maker, *steps[late + 1 :])
-            yield ProgramMutant(
-                "later", f"op {maker.index} behind op {entry.index}", replace(program, schedule=put_off)
-            )
+            yield ProgramMutant("later", f"op {maker.index} after op {entry.index}", replace(program, schedule=put_off))
             swapped = list(steps)
             swapped[early], swapped[late] = entry, maker
             yield ProgramMutant("swapped", what, replace(program, schedule=tuple(swapped)))

@@ -3,11 +3,11 @@
     python -m bench.vela_files [SEED ...] [--all-ways] [--npu-path] [--samples N] [--update]
 
 Each net of `bench.vela_nets` is compiled by vela in a way of its own: chip, memory mode, goal, and some by vela's older
-compiler. Those that have at least two command streams and an operator on the core between them count. Of each the table has
-the elements of the C that differ from the numpy references with the host model for the streams, from the host model on one
-memory laid out as the file says, and from TFLite Micro for the net before vela. The arena is planned and observed; beside it
-are the bytes that the file states for the scratch memory. --all-ways compiles every net in every way.
---npu-path: the same nets by emitc's own `--npu` instead. With --update the rows go into results_vela_files.json.
+compiler. Those that have at least two command streams and an operator on the core between them count. Of each the table
+has the elements of the C that differ from three others: the numpy references with the host model for the streams; the
+host model on one memory laid out as the file says; TFLite Micro for the net before vela. The arena is planned and
+observed; next to it are the bytes that the file states for the scratch memory. --all-ways compiles every net in every
+way. --npu-path: the same nets by emitc's own `--npu` instead. With --update the rows go into results_vela_files.json.
 Exit code 1 where anything differs, or where an arena has bytes that nothing touches.
 """
 

@@ -72,8 +72,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def shared_models() -> Path:
-    """The corpus of models beside the checkout; the test is skipped where it is absent."""
+    """The corpus of models next to the checkout; the test is skipped where it is absent."""
     folder = HERE.parents[1] / "shared" / "models"
     if not (folder / "tflite").is_dir():
-        pytest.skip("the corpus of models (../shared/models) is not beside this checkout")
+        pytest.skip("the corpus of models (../shared/models) is not next to this checkout")
     return folder

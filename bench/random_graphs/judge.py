@@ -1,7 +1,7 @@
 """One graph's way to a verdict: compiled, run by the engine and by the numpy references, and compared with the C.
 
-The rules are those of `emitc verify`. Where the outputs of the C break them, the whole proof of `emitc verify` decides on the
-same inputs, since it judges some models operator by operator.
+The rules are those of `emitc verify`. Where the outputs of the C break them, the whole proof of `emitc verify` decides
+on the same inputs. It judges some models operator by operator.
 """
 
 from __future__ import annotations

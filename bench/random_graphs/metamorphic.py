@@ -62,7 +62,7 @@ def changes(compiled: Compiled) -> Iterator[Change]:
     plain = Options()
     for name in (*(name for name, _ in (*PASSES, *LATE_PASSES)), *TECHNIQUES):
         if name == "recognise-qdq" and has_operator_checks(compiled.graph):
-            continue  # float32 in the place of integers is another rounding; the engine is what both are compared with
+            continue  # float32 instead of integers is another rounding; the engine is what both are compared with
         yield Change(f"without {name}", replace(plain, disabled=frozenset({name})))
     known = registry()
     for node in compiled.graph.nodes:

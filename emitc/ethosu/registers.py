@@ -1,9 +1,9 @@
 """Numbers of the command stream of Ethos-U55 and Ethos-U65: operations, registers, and the file that holds them.
 
 A word of the stream has the opcode in bits 0-9 and a 16-bit parameter in bits 16-31. Bit 14 says that a second word
-follows, whose registers hold 32 bits and, in the parameter, the bits above them (addresses) or a shift (scales).
-Registers keep their value until the stream sets them again.
-Source: the numbers and names that vela's package lists for Ethos-U55, and the streams that vela writes.
+follows, whose registers hold 32 bits. The parameter then has the bits above them (addresses) or a shift (scales).
+Registers keep their value until the stream sets them again. Source: the numbers and names that vela's package lists for
+Ethos-U55, and the streams that vela writes.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,11 +1,11 @@
 """The compressed weight stream of Ethos-U55 and Ethos-U65 to a flat list of 9-bit signed weights.
 
 A stream is a sequence of slices, bits from the lowest of each byte on. A slice has a header, perhaps a new palette, and
-chunks in which quotients of weight indices (up to 12), quotients of zero runs (8 or 12), and the remainders of the chunk
-before alternate. A weight index names a palette entry or, above the palette, a value by itself; values are a magnitude
-with the sign in bit 0. A zero run says how many zeros follow a weight, and in a slice with a new palette also how many
-stand before the first.
-Source: the format as vela's open-source weight codec has it; checked against the codec in vela's wheel on random weights.
+chunks. In them three things alternate: quotients of weight indices (up to 12), quotients of zero runs (8 or 12), and
+the remainders of the chunk before. A weight index names a palette entry or, above the palette, a value by itself;
+values are a magnitude with the sign in bit 0. A zero run says how many zeros follow a weight, and in a slice with a new
+palette also how many stand before the first. Source: the format as vela's open-source weight codec has it; checked
+against the codec in vela's wheel on random weights.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Instructions and code sizes of emitc's kernels, as they were counted on emulated boards.
 
 `python -m bench.cost --fit` writes the file from bench/results_kernel_counts.json: least squares with coefficients of
-at least 0, each count with the same weight. Kernels that differ in rounding or in the numbers that they are printed for
-have prior coefficients in common, from which few counts lead away less than many.
+at least 0, each count with the same weight. Kernels that differ in rounding, or in the numbers that they are printed
+for, have prior coefficients in common. Few counts lead away from these less than many.
 """
 
 from __future__ import annotations

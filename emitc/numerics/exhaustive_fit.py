@@ -1,10 +1,10 @@
 """Integer forms of quantized sums and products: parameters that give the wanted result for every pair of int8 values.
 
 Two int8 operands have 65 536 pairs. Whatever arithmetic a format specifies for them, in fixed point or in float32, its
-results can be tabulated while compiling, and integer parameters searched that reproduce the whole table. The cores then
-need neither long sequences of roundings nor a float unit. None where no parameters do.
-Sums: clamp((a * a_weight + b * b_weight + bias) >> right). Products: clamp(((a - a_zero) * (b - b_zero) * multiplier + bias)
->> right). Where results are ties rounded to even (scales whose ratio is a power of two), the shift rounds to even too.
+results can be tabulated while compiling. Integer parameters are then searched that reproduce the whole table. The cores
+then need neither long sequences of roundings nor a float unit. None where no parameters do. Sums: clamp((a * a_weight +
+b * b_weight + bias) >> right). Products: clamp(((a - a_zero) * (b - b_zero) * multiplier + bias) >> right). Where
+results are ties rounded to even (scales whose ratio is a power of two), the shift rounds to even too.
 """
 
 from __future__ import annotations

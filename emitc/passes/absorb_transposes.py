@@ -1,7 +1,7 @@
 """A Transpose in front of a fully connected layer moves into its weights: the columns take the order of what comes in.
 
-Between the two there may be operators that only change the shape. Legal where the Transpose leaves the rows alone, that is
-the dimensions in front of those that a row is made of, and nobody else reads it.
+Between the two there may be operators that only change the shape. Legal where nobody else reads the Transpose, and it
+leaves the rows alone. The rows are the dimensions in front of those that a row is made of.
 """
 
 import math

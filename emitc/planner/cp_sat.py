@@ -1,11 +1,11 @@
 """Certificates by an exact solver: whether any packing ends at or below a given height.
 
-The planner needs no solver: it proves a plan by meeting the lower bound. Where a gap stays, the question "does it fit into
-so many bytes" goes to OR-Tools' CP-SAT, which comes with the extra `emitc[prove]` and is loaded when it is asked only. A
-yes brings the offsets, which are checked here; a no rests on the solver's word.
+The planner needs no solver: it proves a plan by meeting the lower bound. Where a gap stays, the question "does it fit
+into so many bytes" goes to OR-Tools' CP-SAT. It comes with the extra `emitc[prove]` and is loaded when it is asked
+only. A yes brings the offsets, which are checked here; a no rests on the solver's word.
 
-One worker and a fixed seed: the same version of the solver walks the same way on every machine. Only how far it gets in the
-time it is given depends on the machine, so an answer may be "unknown" on a slow one, never another yes or no.
+One worker and a fixed seed: the same version of the solver walks the same way on every machine. Only how far it gets in
+its time depends on the machine. So an answer may be "unknown" on a slow one, never another yes or no.
 """
 
 from dataclasses import dataclass

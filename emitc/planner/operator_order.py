@@ -1,8 +1,8 @@
 """The order of the steps in which the fewest bytes have to be held at once.
 
 The bytes alive between two steps depend only on the set of steps that are done, not on the order in which they were
-done. So the search goes over such sets, from the empty one to the full one, always on from the set that was reached
-with the lowest peak: the first full one that it takes is reached by a best order. Two things keep it small:
+done. So the search goes over such sets, from the empty one to the full one. It always goes on from the set that was
+reached with the lowest peak: the first full one that it takes is reached by a best order. Two things keep it small:
 
 - No order has a lower peak than the most bytes that one step needs for itself, so peaks below that count as equal.
 - A step that fits below the peak so far and leaves no more bytes alive than it found is taken at once. To do it before

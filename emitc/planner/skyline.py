@@ -5,9 +5,9 @@ is used. A valley is a stretch of steps at one level between two higher walls. O
 lie on its floor; where none does, or none is wanted, the floor is lost up to the lower wall.
 
 What makes the search short is the account of what may be lost: at a step whose buffers sum up to the height asked for,
-not a byte. There the floor must be covered, next to a wall by a buffer that begins (or ends) exactly at it, and a
-valley where none is left is a dead end. The valley with the fewest candidates goes first. From a dead end the search
-goes back to the latest choice next to that valley; after a while it starts again with another taste for candidates.
+not a byte. There the floor must be covered; next to a wall, by a buffer that begins (or ends) exactly at it. A valley
+where none is left is a dead end. The valley with the fewest candidates goes first. From a dead end the search goes back
+to the latest choice next to that valley; after a while it starts again with another taste for candidates.
 
 Overlaps are not made use of: buffers that need not be disjoint are placed disjoint, which is legal too.
 """

@@ -5,8 +5,8 @@ made. A layer makes one row of its output at a time, as soon as the rows that th
 could, the last one does. Where a segment has branches, some wait until a row is asked for. Every row is made once, so there is
 no extra multiply-accumulate; weights are read once per row.
 
-`simulated` runs exactly the schedule that the generated code runs, on row numbers alone. It tells how many rows each line
-buffer has to hold, and how far the segment's output may follow its input in one piece of memory.
+`simulated` runs exactly the schedule that the generated code runs, on row numbers alone. It tells how many rows each
+line buffer has to hold. It also tells how far the segment's output may follow its input in one piece of memory.
 """
 
 from __future__ import annotations

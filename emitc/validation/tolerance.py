@@ -1,7 +1,7 @@
 """How close the values after a step have to be to those before it: every bit, except for what this module lists.
 
-- `recognise-qdq` puts integer arithmetic instead of float arithmetic. An element may then be off by one step, but only
-  where the float in front of the QuantizeLinear is within the float tolerance of `tolerances` of the middle between two steps.
+- `recognise-qdq` puts integer arithmetic instead of float arithmetic. An element may then be off by one step. The float
+in front of the QuantizeLinear has to be within the float tolerance of `tolerances` of the middle between two steps.
   What operators compute that `operator_checks` judges bit for bit has no such leave.
 - `REORDERING` passes may change in which order floats are summed, or whether the sum is rounded before its bias is added. The
   tolerance of `tolerances` holds for what an operator has computed that this tolerance is meant for. Bytes that are

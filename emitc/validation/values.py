@@ -1,9 +1,10 @@
 """One graph executed next to the graph before a pass: every tensor that keeps its name has to keep its value.
 
 The operands of an operator are the values that the graph had as it was built, wherever the tensor is still there. So an operator
-that gives other bits is found where it stands, and says nothing about those that follow. A chain of equal values leads from
-each tensor back to the graph as it was built, by the references of the operators that it had then. Operators that the pass
-has left alone, with operands of the same values, are not executed again: their references are functions.
+that gives other bits is found where it stands, and says nothing about those that follow. A chain of equal values leads
+from each tensor back to the graph as it was built. It uses the references of the operators that the graph had then.
+Operators that the pass has left alone, with operands of the same values, are not executed again: their references are
+functions.
 """
 
 from collections.abc import Mapping, MutableMapping, Sequence

@@ -1,7 +1,7 @@
 """The engine's values as the proof of single operators needs them: also those that only move on the way to one that it shows.
 
-emitc's graph has tensors that the model does not state, such as the bytes that a Transpose, a Split or a MaxPool of dequantized
-values moves in their place. They follow from the engine's values, forwards and, where the move can be undone, backwards.
+emitc's graph has tensors that the model does not state. A Transpose, a Split or a MaxPool of dequantized values moves
+bytes there, for example. They follow from the engine's values, forwards and, where the move can be undone, backwards.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The sums of a quantized convolution or matrix product of ONNX as real numbers, and how far float32 sums of them may be off.
 
 A QDQ model states them in float32: dequantized values, products that are summed in some order, and a division by the
-output's scale, each rounded. The C has the exact integer sum. Both are right where they differ by one step, if the exact
+output's scale, each rounded. The C has the exact integer sum. They may differ by one step. Both are right if the exact
 value lies no farther from the middle of two steps than those roundings reach.
 """
 

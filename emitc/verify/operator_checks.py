@@ -3,8 +3,8 @@
 A QDQ model states its arithmetic in float32, and the engine computes it so: sums of products with the rounding of every
 step. Integer code has the exact sum instead and rounds once. The two agree but where the value lies so near the middle of
 two steps that the engine's rounding decides. Such an element is off by one step, may change later elements, and says
-nothing about them. So each operator is given what the engine had before it, and its output is compared with what the
-engine had after it, under the rule of its kind:
+nothing about them. So each operator is given what the engine had before it. Its output is compared with what the engine
+had after it, under the rule of its kind:
 
 - convolutions, Gemm and MatMul: at most 1 step, and only where the exact value lies so near the middle of two steps that
   the rounding errors of float32 sums can reach it (`exact_sums`); at a rate of at most 1 in 10^5 other elements. Exact ties

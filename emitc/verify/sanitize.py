@@ -1,7 +1,7 @@
 """The same cases once more in a program of their own, built with AddressSanitizer and UndefinedBehaviorSanitizer.
 
-Before each layer everything in the arena that the package's plan does not have alive is poisoned, so that a read of a
-dead or of a foreign buffer is found too. The plan is the one in the package's manifest.
+Before each layer everything in the arena that the package's plan does not have alive is poisoned. So a read of a dead
+or of a foreign buffer is found too. The plan is the one in the package's manifest.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The proof of QDQ layers inside of If, Loop and Scan: operator by operator, like those outside (`operator_checks`).
 
-The numpy references run the model, and say with which inputs the graphs inside were run. The engine runs each such graph as a
-model of its own on these, and every operator is compared on the engine's own inputs to it.
+The numpy references run the model, and say with which inputs the graphs inside were run. The engine runs each such
+graph as a model of its own on these. Every operator is compared on the engine's own inputs to it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

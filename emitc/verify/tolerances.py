@@ -3,11 +3,11 @@
 Bit for bit is the rule. It holds for all integers, and for every float that comes out of a table, a copy, a selection or a
 single DequantizeLinear.
 
-ONNX leaves the order of a float sum and the last bits of exp, tanh and similar functions to the runtime. A float tensor that an
-operator on floats of an ONNX graph has computed may therefore differ from the engine's by 1e-5 + 1e-5 of the largest magnitude in
-the tensor. The same holds for the sums of TFLite's float operators. TFLite's float LSTM, SOFTMAX and TANH by themselves have to
-be within 1e-6. Infinities and NaN have to be where the engine has them. Which of 0 and -0 an operator of ONNX selects is open,
-since the two compare equal.
+ONNX leaves the order of a float sum and the last bits of exp, tanh and similar functions to the runtime. So a float
+tensor that an operator on floats of an ONNX graph has computed may differ from the engine's. The limit is 1e-5 + 1e-5
+of the largest magnitude in the tensor. The same holds for the sums of TFLite's float operators. TFLite's float LSTM,
+SOFTMAX and TANH by themselves have to be within 1e-6. Infinities and NaN have to be where the engine has them. Which of
+0 and -0 an operator of ONNX selects is open, since the two compare equal.
 
 The rule of an output of IF, WHILE, If, Loop or Scan is the widest rule that its graphs give it in any round.
 """

@@ -2,8 +2,8 @@
 
 An element differs when its bits do (a NaN equals a NaN of the same bits). Only floats that operators on floats have computed are
 allowed a tolerance (`tolerances`). The operators of a QDQ model are judged one by one (`operator_checks`). The proof names the
-rule that decided. The arena is filled with two complementary patterns. Every byte that a run writes shows in one of them, so that
-the bytes that are planned can be compared with those that are used.
+rule that decided. The arena is filled with two complementary patterns. Every byte that a run writes shows in one of
+them. So the planned bytes can be compared with those that are used.
 
 A model with state runs the samples as a sequence, in the engine and in the C; given vectors and random inputs are a sequence
 each. Only the state block may last from one run to the next, so the arena is overwritten in between; and after a reset

@@ -1,6 +1,6 @@
 """LeakyIntegrator, an operator of one's own: m += (x * 128 - m) >> shift, y = m / 128 rounded, for each element by itself.
 
-It smooths features from run to run, so that the classifier behind it does not follow every frame.
+It smooths features from run to run, so that the classifier after it does not follow every frame.
 
 Inputs   x int8 of any shape; m int16 of that shape, a variable tensor: the smoothed value with 7 fractional bits.
 Output   y int8 of that shape, with the scale and zero point of x.
@@ -36,7 +36,7 @@ def from_tflite(node: SourceNode) -> Parsed:
 
 
 def check(bound: BoundNode) -> None:
-    """Refuses other types and another shape of the memory. The memory is an output too, behind y."""
+    """Refuses other types and another shape of the memory. The memory is an output too, after y."""
     require_dtypes(bound, [(DType.INT8, DType.INT16, DType.INT8, DType.INT16)])
     require_same_quantization(bound, bound.input(X), bound.output)
     if bound.input(MEMORY).shape != bound.input(X).shape:
@@ -60,7 +60,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 
 def lower(bound: BoundNode) -> Layer:
-    """Element by element, so that y may lie over x. The memory is passed behind y, to be updated in place."""
+    """Element by element, so that y may lie over x. The memory is passed after y, to be updated in place."""
     assert isinstance(bound.node.op, LeakyIntegrator)
     params = (
         Param("count", "int32_t", bound.output.elements),

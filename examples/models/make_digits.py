@@ -1,4 +1,4 @@
-"""Trains and quantizes `digits_int8.tflite`, a small int8 classifier of drawn digits, from nothing but this file.
+"""Trains and quantizes `digits_int8.tflite`, a small int8 classifier of drawn digits, from this file alone.
 
     python examples/models/make_digits.py [--output DIRECTORY]
 

@@ -5,7 +5,7 @@
 Both hold the same network with the same weights, scales and zero points, in ONNX's layout (NCHW, filters OIHW) and with
 float32 at both ends. digits_qdq.onnx has float operators between DequantizeLinear and QuantizeLinear, as ONNX Runtime's
 quantizer and tf2onnx write them; digits_qoperator.onnx has the integer operators QLinearConv, QLinearAdd, QGemm and their
-like. The vectors beside them are the ten unseen digits of `digits_int8.npz` as float32 images in 0..1, with what ONNX
+like. Their vectors are the ten unseen digits of `digits_int8.npz` as float32 images in 0..1, with what ONNX
 Runtime computes from them without optimizations.
 """
 
@@ -181,7 +181,7 @@ def vectors(model: bytes, images: list[NDArray[np.float32]]) -> dict[str, NDArra
 def main() -> None:
     """Writes the models and their vectors."""
     parser = argparse.ArgumentParser(description="Write digits_qdq.onnx and digits_qoperator.onnx with their vectors.")
-    parser.add_argument("--output", type=Path, default=HERE, help="directory; default: beside this script")
+    parser.add_argument("--output", type=Path, default=HERE, help="directory; default: that of this script")
     output = parser.parse_args().output
     output.mkdir(parents=True, exist_ok=True)
     nodes = read_tflite((HERE / "digits_int8.tflite").read_bytes()).nodes

@@ -29,7 +29,7 @@ def noise(seed: int, seconds: float, largest: int) -> NDArray[np.int16]:
 
 
 def spoken(name: str, seed: int) -> NDArray[np.int16]:
-    """audio/<name>.wav with 0.8 s of faint noise before it and 0.2 s behind."""
+    """audio/<name>.wav with 0.8 s of faint noise before it and 0.2 s after it."""
     with wave.open(str(HERE / "audio" / f"{name}.wav")) as file:
         assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (RATE, 1, 2), name
         speech = np.frombuffer(file.readframes(file.getnframes()), "<i2")

@@ -94,7 +94,7 @@ def test_what_compile_says(emitc: Emitc, tiny: Path) -> None:
 def test_a_wrong_element_fails_the_proof_and_is_named(
     emitc: Emitc, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The C is changed behind the compiler's back: one bias of the first layer."""
+    """The C is changed without the compiler's knowledge: one bias of the first layer."""
     pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
     real = emitc_compiled.package_files
 

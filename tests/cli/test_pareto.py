@@ -34,7 +34,7 @@ def test_the_command_prints_the_front(emitc: Emitc) -> None:
 def test_the_estimate_is_near_what_was_measured() -> None:
     """Instructions that the smallest arena costs, of the stored runs on a Cortex-M4, against the estimate."""
     if not MEASURED.is_file():
-        pytest.skip("the benchmarks are not beside the tests")
+        pytest.skip("the benchmarks are not next to the tests")
     rows = {(r["model"], r["mode"]): r for r in json.loads(MEASURED.read_text(encoding="utf-8"))["rows"]}
     measured = rows["person_detect_int8", "min"]["instructions"] - rows["person_detect_int8", "default"]["instructions"]
     compiled = compile_model(PERSON, Options(ram_budget="min", target="cortex-m4"))

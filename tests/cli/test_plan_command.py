@@ -14,7 +14,7 @@ from emitc.report.picture import SVG_MARK
 from tests.support.cli_call import Emitc
 
 
-def test_pictures_are_written_beside_the_plan(emitc: Emitc, tiny: Path) -> None:
+def test_pictures_are_written_together_the_plan(emitc: Emitc, tiny: Path) -> None:
     plain = emitc("plan", tiny / "spotter.tflite", "--json")
     drawn = emitc("plan", tiny / "spotter.tflite", "--json", "--svg", "a/plan.svg", "--html", "plan.html")
     assert (drawn.code, drawn.json) == (0, plain.json)
@@ -58,11 +58,11 @@ def test_several_models_in_one_arena(emitc: Emitc, tiny: Path) -> None:
     models = [tiny / "spotter.tflite", tiny / "branches.tflite"]
     sizes = [compile_model(model).program.plan.arena_bytes for model in models]
     turns = emitc("plan", "--together", *models, "-o", "out", "--json")
-    beside = emitc("plan", "--together", "--concurrent", *models, "--name", "both", "-o", "out", "--json")
-    assert (turns.code, beside.code) == (0, 0)
+    together = emitc("plan", "--together", "--concurrent", *models, "--name", "both", "-o", "out", "--json")
+    assert (turns.code, together.code) == (0, 0)
     assert turns.json["arena_bytes"] == max(sizes)
-    assert beside.json["arena_bytes"] == beside.json["separate_bytes"] == sum(sizes)
-    assert [m["arena_offset"] for m in beside.json["models"]] == [0, sizes[0]]
+    assert together.json["arena_bytes"] == together.json["separate_bytes"] == sum(sizes)
+    assert [m["arena_offset"] for m in together.json["models"]] == [0, sizes[0]]
     assert sorted(path.name for path in Path("out").iterdir()) == ["both_together.h", "spotter_branches_together.h"]
     assert turns.json["file"] == "spotter_branches_together.h"
     for name, how in (("both", "CONCURRENT: "), ("spotter_branches", "TAKING TURNS: ")):

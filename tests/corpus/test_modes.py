@@ -56,7 +56,7 @@ def test_a_run_goes_on_where_it_was_and_tells_what_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if not CORPUS.is_dir():
-        pytest.skip("the corpus of models (../shared/models) is not beside this checkout")
+        pytest.skip("the corpus of models (../shared/models) is not next to this checkout")
     asked: list[tuple[str, str]] = []
 
     def measured(compiled: Compiled, board: str) -> dict[str, object]:

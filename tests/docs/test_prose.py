@@ -19,7 +19,10 @@ UNCLEAR = re.compile(r"\b(behind|besides?|apart|in the place of|nothing but|but 
 """Words of place that stand for order, addition or exclusion."""
 CODE_UNCLEAR = re.compile(r"\b(behind|besides?|in the place of|nothing but|but for)\b", re.IGNORECASE)
 """The same in code, where `apart` is a distance."""
-CODE = (("emitc", ".py"), ("emitc/templates", ".j2"), ("c_runtime", ".h"))
+CODE = (
+    ("emitc", ".py"), ("emitc/templates", ".j2"), ("c_runtime", ".h"), ("bench", ".py"), ("examples", ".py"),
+    ("boards", ".py"), ("boards", ".c"), ("boards", ".h"),
+)  # fmt: skip
 """Folders, and the ends of the names of their files, which have comments, docstrings and messages."""
 _END = re.compile(r"(?:(?<=[.!?:;])|(?<=[.!?:;]\*\*))\s+")
 

@@ -23,7 +23,7 @@ CPPCHECK_SUPPRESSED = {
 
 
 def clang_tidy() -> str:
-    """The program, beside this Python or on PATH."""
+    """The program, in the folder of this Python or on PATH."""
     found = shutil.which("clang-tidy", path=str(Path(sys.executable).parent)) or shutil.which("clang-tidy")
     if found is None:
         pytest.skip("clang-tidy is not installed")

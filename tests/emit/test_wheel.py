@@ -66,7 +66,7 @@ def test_an_installed_wheel_compiles_a_model(wheel: Path, tiny: Path, tmp_path: 
     ]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     subprocess.run(install, check=True, env=env, cwd=tmp_path)
-    # The dependencies come from here; a .pth file puts them behind the wheel's own folder.
+    # The dependencies come from here; a .pth file puts them after the wheel's own folder.
     (Path(libraries) / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n", encoding="utf-8")
     where = subprocess.run(
         [str(python), "-c", "import emitc; print(emitc.__file__)"],

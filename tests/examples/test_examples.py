@@ -178,7 +178,7 @@ def wake_word_lines() -> list[str]:
     clips = runpy.run_path(str(ROOT / "examples" / "wake_word" / "make_sound.py"))["clips"]()
     lines = []
     for name, samples in clips.items():
-        sound = np.concatenate([np.zeros(320, np.int16), samples])  # the first 10 ms lie behind 20 ms of nothing
+        sound = np.concatenate([np.zeros(320, np.int16), samples])  # the first 10 ms lie after 20 ms of nothing
         windows = [(sound[at : at + 480].reshape(1, 480),) for at in range(0, len(sound) - 479, 160)]
         features = np.stack(golden("audio_preprocessor_int8.tflite", windows))
         frames = features[: len(features) // 3 * 3].reshape(-1, 1, 3, 40)

@@ -241,15 +241,15 @@ def test_interleaving_models_that_take_turns_is_seen_by_the_driver(tmp_path: Pat
 def test_sizes(tiny: Path) -> None:
     parts = programs(tiny)
     sizes = [program.plan.arena_bytes for program in parts]
-    turns, beside = (together(parts, concurrent=concurrent) for concurrent in (False, True))
+    turns, at_once = (together(parts, concurrent=concurrent) for concurrent in (False, True))
     assert turns.arena_bytes == max(sizes)
     assert [share.arena_offset for share in turns.parts] == [0, 0]
-    assert beside.arena_bytes == sum(sizes)
-    assert [share.arena_offset for share in beside.parts] == [0, sizes[0]]
+    assert at_once.arena_bytes == sum(sizes)
+    assert [share.arena_offset for share in at_once.parts] == [0, sizes[0]]
     assert turns.header_name == "spotter_branches_together.h"
     assert turns.upper == "SPOTTER_BRANCHES_TOGETHER"
     assert "TAKING TURNS" in together_header(turns) and "CONCURRENT" not in together_header(turns).split("#ifndef")[0]
-    assert "CONCURRENT:" in together_header(beside)
+    assert "CONCURRENT:" in together_header(at_once)
 
 
 def test_states_are_apart_in_both_kinds(tiny: Path) -> None:

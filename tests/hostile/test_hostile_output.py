@@ -30,7 +30,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def only(target: Path) -> None:
-    """Asserts that nothing lies beside the package."""
+    """Asserts that nothing lies next to the package."""
     assert [path.name for path in target.parent.iterdir()] == [target.name]
 
 

@@ -16,7 +16,7 @@ from tests.support.models.onnx_net import OnnxNet
 
 
 def viewed() -> OnnxNet:
-    """An output that is the input under another shape, and behind it an operator that could work in place."""
+    """An output that is the input under another shape, and after it an operator that could work in place."""
     net = OnnxNet()
     x = net.input((2, 6))
     net.output(net.op("Reshape", x, net.ints(3, 4)))

@@ -188,7 +188,7 @@ def test_inspection_and_partition_know_it(smoothed: Path) -> None:
     assert "CUSTOM:LeakyIntegrator" in json.dumps(parts)
 
 
-# ---- what loading leaves behind ----
+# ---- what loading leaves ----
 
 
 def test_loading_changes_nothing_but_its_value(smoothed: Path) -> None:

@@ -28,7 +28,7 @@ void steps(int32_t n, const float *a, const float *b, const float *c, float *y)
 
 
 def operands() -> tuple[Float32, Float32, Float32]:
-    """Of any sizes; sums that cancel; products a bit beside a tie of c; products that are ties; zeros."""
+    """Of any sizes; sums that cancel; products one bit from a tie of c; products that are ties; zeros."""
     rng = np.random.default_rng(0)
 
     def reals(low: int, high: int) -> Float32:

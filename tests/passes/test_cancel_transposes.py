@@ -84,7 +84,7 @@ def constants_alongside(net: OnnxNet) -> None:
 
 
 def constants_joined(net: OnnxNet) -> None:
-    """A constant behind what is computed and one in front of it, of equal sizes in every dimension but the axis."""
+    """A constant after what is computed and one in front of it, of equal sizes in every dimension but the axis."""
     y = net.op("Transpose", net.input((3, 2, 2)), perm=[0, 2, 1])
     first, last = (net.constant(net.rng.integers(-3, 4, (n, 2, 2)).astype(np.float32)) for n in (1, 2))
     net.output(net.op("Transpose", net.op("Concat", first, y, last, axis=0), perm=[0, 2, 1]))
@@ -259,7 +259,7 @@ def test_an_operator_without_inputs_stays() -> None:
 
 
 def test_what_has_no_code_in_its_new_place_stays() -> None:
-    """A sum whose kept and reduced dimensions alternate once less behind the Transpose than the kernel allows."""
+    """A sum whose kept and reduced dimensions alternate once less after the Transpose than the kernel allows."""
 
     def build(net: Net) -> None:
         order, shape = net.integers((0, 2, 1, 3, 4, 5, 6)), (2, 2, 1, 1, 2, 1, 2)

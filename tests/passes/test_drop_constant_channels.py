@@ -26,7 +26,7 @@ LOWEST, HIGHEST = -(10**7), 10**7
 
 
 def settle(net: Net, channels: range, bias: int) -> None:
-    """Gives channels of the last layer a bias that makes them constant: at the zero point behind a rectifier, or at 127."""
+    """Gives channels of the last layer a bias that makes them constant: at the zero point after a rectifier, or at 127."""
     b = net.operators[-1].inputs[2]
     values = np.frombuffer(net.tensors[b].data or b"", "<i4").copy()
     values[list(channels)] = bias
@@ -74,7 +74,7 @@ def through_pool_to_dense(net: Net) -> None:
 
 
 def chain(net: Net) -> None:
-    """What is constant behind constant channels."""
+    """What is constant after constant channels."""
     y = rectified(net, net.input(X), 8, range(4))
     y = rectified(net, y, 8, range(4, 8), kernel=1)
     net.output(net.conv(y, 8, kernel=1))

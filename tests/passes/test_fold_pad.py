@@ -1,4 +1,4 @@
-"""fold-pad: PAD merges into the window behind it exactly where that is the same computation."""
+"""fold-pad: PAD merges into the window after it exactly where that is the same computation."""
 
 from __future__ import annotations
 

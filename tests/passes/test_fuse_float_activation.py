@@ -27,7 +27,7 @@ def clip(net: OnnxNet, x: str, low: float | None, high: float | None) -> str:
     return net.op("Clip", x, *("" if bound is None else net.constant(bound, "float32") for bound in (low, high)))
 
 
-def behind(net: OnnxNet, activation: Callable[[OnnxNet, str], str], group: int = 1) -> None:
+def after(net: OnnxNet, activation: Callable[[OnnxNet, str], str], group: int = 1) -> None:
     """An activation between two Convs, past which the frontend's Transposes are moved."""
     net.output(conv(net, activation(net, conv(net, net.input((1, 4, 7, 6)), group))))
 
@@ -56,16 +56,16 @@ def total(net: OnnxNet) -> None:
 
 
 FUSED: dict[str, tuple[Callable[[OnnxNet], None], str]] = {
-    "relu": (lambda net: behind(net, relu), "RELU"),
-    "relu_of_each_channel": (lambda net: behind(net, relu, 4), "RELU"),
-    "relu6": (lambda net: behind(net, lambda n, x: clip(n, x, 0.0, 6.0)), "RELU6"),
-    "relu_n1_to_1": (lambda net: behind(net, lambda n, x: clip(n, x, -1.0, 1.0), 4), "RELU_N1_TO_1"),
+    "relu": (lambda net: after(net, relu), "RELU"),
+    "relu_of_each_channel": (lambda net: after(net, relu, 4), "RELU"),
+    "relu6": (lambda net: after(net, lambda n, x: clip(n, x, 0.0, 6.0)), "RELU6"),
+    "relu_n1_to_1": (lambda net: after(net, lambda n, x: clip(n, x, -1.0, 1.0), 4), "RELU_N1_TO_1"),
     "matrix": (matrix, "RELU"),
 }
 KEPT: dict[str, Callable[[OnnxNet], None]] = {
-    "other_bounds": lambda net: behind(net, lambda n, x: clip(n, x, 0.0, 5.0)),
-    "no_upper_bound": lambda net: behind(net, lambda n, x: clip(n, x, 0.0, None)),
-    "no_bounds": lambda net: behind(net, lambda n, x: clip(n, x, None, None)),
+    "other_bounds": lambda net: after(net, lambda n, x: clip(n, x, 0.0, 5.0)),
+    "no_upper_bound": lambda net: after(net, lambda n, x: clip(n, x, 0.0, None)),
+    "no_bounds": lambda net: after(net, lambda n, x: clip(n, x, None, None)),
     "two_readers": two_readers,
     "behind_a_pool": pool,
     "behind_an_addition": total,
@@ -89,7 +89,7 @@ def test_the_activation_stays(name: str) -> None:
 
 
 def dense(net: Net, activation: str) -> None:
-    """TFLite's FULLY_CONNECTED and an activation behind it."""
+    """TFLite's FULLY_CONNECTED and an activation after it."""
     weights = net.rng.integers(-3, 4, (4, 6)).astype(np.float32)
     shapes: tuple[tuple[tuple[int, ...], bytes | None], ...] = (
         ((2, 6), None),

@@ -142,7 +142,7 @@ def head_over_the_second_dimension(net: Net) -> None:
 
 
 def head_of_several_scales(net: Net) -> None:
-    """Two images of places joined behind each other, as heads have them; boxes are what remains."""
+    """Two images of places joined after each other, as heads have them; boxes are what remains."""
     parts = []
     for shape in ((1, 4, 3, 2), (1, 2, 1, 2)):
         x = net.conv(net.input(shape), SIDES * BINS, kernel=1, scale=0.05)

@@ -68,7 +68,7 @@ def seen_twice(net: OnnxNet) -> None:
 
 
 def product_and_bias(net: OnnxNet, *, first: bool) -> None:
-    """A MatMul with its bias in an Add, dequantized before the product or behind it."""
+    """A MatMul with its bias in an Add, dequantized before the product or after it."""
     value = x(net, 2, 6)
     early = net.dequantize(net.integers((5,), "int32"), 0.0005, 0, "int32") if first else ""
     y = net.op("MatMul", value, net.weights((6, 5)))
@@ -303,7 +303,7 @@ def test_a_second_pass_changes_no_operator() -> None:
 
 
 def test_a_long_row_of_floats_is_walked_once() -> None:
-    """An operator is asked for no more of those behind it than it takes to see that it begins no integer run."""
+    """An operator is asked for no more of those after it than it takes to see that it begins no integer run."""
 
     def build(net: OnnxNet) -> None:
         y, constant = net.input((1, 2)), net.dequantize(net.integers((1, 2)))

@@ -63,7 +63,7 @@ class Net:
         return extend(())
 
     def _free(self, later: int) -> set[int]:
-        """Earlier steps that may also come behind the step `later`."""
+        """Earlier steps that may also come after the step `later`."""
         return {i for i in range(later) if (i, later) not in self.precedes and not self._conflict(i, later)}
 
     def _conflict(self, first: int, second: int) -> bool:
@@ -136,7 +136,7 @@ def streaming(branches: int, taps: int, frame: int) -> Net:
 def test_a_streaming_net_handles_one_variable_at_a_time() -> None:
     net = streaming(branches=5, taps=8, frame=32)
     order = net.best()
-    # In the given order the variables 1..4 wait while block 0 runs, and all tails wait behind the last block. At best
+    # In the given order the variables 1..4 wait while block 0 runs, and all tails wait after the last block. At best
     # only the widest block is alive: its joined frames, the tail or the variable, and one frame.
     assert net.peak(range(len(net.steps))) == sum((7 + b) * 32 for b in range(4)) + (12 + 11 + 1) * 32
     assert net.peak(order) == (12 + 11 + 1) * 32

@@ -8,7 +8,7 @@ import pytest
 
 from emitc.planner import plan
 
-pytest.importorskip("bench.packing", reason="the benchmarks are not beside the tests")
+pytest.importorskip("bench.packing", reason="the benchmarks are not next to the tests")
 
 from bench.packing import COUNTS, FAMILIES, RESULTS, instance
 

@@ -105,7 +105,7 @@ def test_a_hook_that_breaks_softmax_is_found_and_cut_down(tmp_path: Path, monkey
     def wrong(bound: BoundNode, permutation: tuple[int, ...]) -> Softmax | None:
         op = bound.node.op
         assert isinstance(op, Softmax)
-        return op  # the last dimension is another one behind the Transpose
+        return op  # the last dimension is another one after the Transpose
 
     broken = replace(registry()[Softmax], transposed=wrong)
 

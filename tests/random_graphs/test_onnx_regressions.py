@@ -29,7 +29,7 @@ def proven(net: OnnxNet, folder: Path, samples: int = 6) -> Proof:
 
 
 def softmax_over_all_behind() -> OnnxNet:
-    """QLinearSoftmax stands for the Softmax of opset 12, whose axis means it and all dimensions behind it."""
+    """QLinearSoftmax stands for the Softmax of opset 12, whose axis means it and all dimensions after it."""
     net = OnnxNet()
     x = net.input((2, 3, 5), "int8")
     scales = (*net.scales(0.25, -7, "int8"), *net.scales(1 / 64, -128, "int8"))
@@ -64,7 +64,7 @@ def column_of_codes() -> OnnxNet:
 
 
 def stride_over_the_end() -> OnnxNet:
-    """A MaxPool that is rounded up: a window that would start behind the image is left out, as by ONNX Runtime."""
+    """A MaxPool that is rounded up: a window that would start after the image is left out, as by ONNX Runtime."""
     net = OnnxNet()
     net.output(
         net.op("MaxPool", net.input((1, 2, 3, 2)), kernel_shape=[1, 1], strides=[1, 2], ceil_mode=1), shape=(1, 2, 3, 1)
@@ -181,7 +181,7 @@ def empty_parts() -> OnnxNet:
 
 
 def rotated_behind_another_domain() -> OnnxNet:
-    """The package onnx infers no type behind ONNX Runtime's own DequantizeLinear."""
+    """The package onnx infers no type after ONNX Runtime's own DequantizeLinear."""
     net = OnnxNet(opset=23)
     caches = [net.constant(net.rng.normal(size=(2, 4, 3)).astype(np.float32)) for _ in range(2)]
     x = net.op("DequantizeLinear", net.input((2, 5, 4, 6), "int8"), *net.scales(0.1, 3, "int8"), domain=MICROSOFT)

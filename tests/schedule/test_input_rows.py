@@ -127,7 +127,7 @@ def asking(tmp_path: Path) -> tuple[_Asked, Any]:
 
 
 def test_rows_are_asked_for_once_and_in_order(asking: tuple[_Asked, Any]) -> None:
-    """The last row is behind the last window, so that nobody asks for it."""
+    """The last row is after the last window, so that nobody asks for it."""
     model, image = asking
     for _ in range(2):
         model.rows = []

@@ -242,7 +242,7 @@ def compiled_arrangement(compiled: Compiled) -> MemorySchedule:
 
 
 def _residual(folder: Path, *, short_first: bool = False) -> Path:
-    """Two convolutions beside one of a single pixel, which both read the layer before; their sum."""
+    """Two convolutions and one of a single pixel, which both read the layer before; their sum."""
     net = ImageNet(1)
     x, shape = net.image(16, 16, 4)
     first, made = net.window(x, shape, 8, 3, 1, "SAME", depthwise=False)

@@ -20,7 +20,7 @@ HEADS = {"mnist_lstm_int8": 1536, "keras_lstm_mnist_uint8io": 1568, "mnist_lstm_
 def compiled(name: str) -> Compiled:
     path = CORPUS / "tflite" / f"{name}.tflite"
     if not path.is_file():
-        pytest.skip("the model corpus ../shared/models is not beside the checkout")
+        pytest.skip("the model corpus ../shared/models is not next to the checkout")
     return compile_model(path)
 
 

@@ -40,7 +40,7 @@ def file(name: str, suffix: str) -> Path:
     for folder in (EXAMPLES / "models", folders[suffix]):
         if (folder / f"{name}{suffix}").is_file():
             return folder / f"{name}{suffix}"
-    pytest.skip("the model corpus ../shared/models is not beside the checkout")
+    pytest.skip("the model corpus ../shared/models is not next to the checkout")
 
 
 @cache

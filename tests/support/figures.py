@@ -68,7 +68,7 @@ def arena() -> tuple[Columns, Rows]:
 
 
 def input_rows() -> tuple[Columns, Rows]:
-    """bench/results_arena.json: models that ask for the rows of their input, beside the same without."""
+    """bench/results_arena.json: models that ask for the rows of their input, and the same without."""
     by_key = {(row["model"], row["mode"]): row for row in _rows("results_arena.json")}
     rows: Rows = []
     for model in dict.fromkeys(model for model, mode in by_key if mode == "input-rows"):
@@ -85,7 +85,7 @@ def input_rows() -> tuple[Columns, Rows]:
 
 
 def instructions() -> tuple[Columns, Rows]:
-    """bench/results_boards.json, Cortex-M4: emitc beside TensorFlow Lite Micro."""
+    """bench/results_boards.json, Cortex-M4: emitc and TensorFlow Lite Micro."""
     peers, rows = _tflm(), []
     for row in _rows("results_boards.json"):
         if row["board"] == "qemu_m4":
@@ -107,7 +107,7 @@ def instructions() -> tuple[Columns, Rows]:
 
 
 def headline() -> tuple[Columns, Rows]:
-    """The README's: the three figures of the Cortex-M4 beside TensorFlow Lite Micro's with its fastest kernels."""
+    """The README's: the three figures of the Cortex-M4 and TensorFlow Lite Micro's with its fastest kernels."""
     peers, rows = _tflm(), []
     for row in _rows("results_boards.json"):
         if row["board"] == "qemu_m4":
@@ -151,7 +151,7 @@ def memory() -> tuple[Columns, Rows]:
 
 
 def cores() -> tuple[Columns, Rows]:
-    """bench/results_boards.json, the other cores, beside TensorFlow Lite Micro with CMSIS-NN where that is known."""
+    """bench/results_boards.json, the other cores, and TensorFlow Lite Micro with CMSIS-NN where that is known."""
     peers, by_key = _tflm(), {(row["model"], row["board"]): row for row in _rows("results_boards.json")}
     boards = {"qemu_m55": "M55", "qemu_m3": "M3", "qemu_m0_big": "M0", "qemu_rv32": "RV32IMAC"}
     columns: list[str] = ["model"]
@@ -209,7 +209,7 @@ def wake_words() -> tuple[Columns, Rows]:
 
 
 def size() -> tuple[Columns, Rows]:
-    """bench/results_size.json: code and instructions of `--optimize size` beside those of speed."""
+    """bench/results_size.json: code and instructions of `--optimize size` and those of speed."""
     fast = {(row["model"], row["board"]): row for row in _rows("results_boards.json")}
     rows: Rows = []
     for row in _rows("results_size.json"):
@@ -234,7 +234,7 @@ def size() -> tuple[Columns, Rows]:
 
 
 def twins() -> tuple[Columns, Rows]:
-    """bench/results_twins.json: ONNX nets beside TFLite nets of the same shapes."""
+    """bench/results_twins.json: ONNX nets and TFLite nets of the same shapes."""
     by_key = {(row["model"], row["board"]): row["instructions"] for row in _rows("results_twins.json")}
     rows: Rows = []
     for net, twin in TWINS.items():

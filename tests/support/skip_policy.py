@@ -48,7 +48,7 @@ def unexpected(skips: Iterable[tuple[str, str]], allowed: Iterable[AllowedSkip])
 
 
 class SkipPolicy:
-    """The pytest plugin behind --strict-skips: fails a run of which a test skipped for another reason than an allowed one."""
+    """The pytest plugin after --strict-skips: fails a run of which a test skipped for another reason than an allowed one."""
 
     def __init__(self, allowed: tuple[AllowedSkip, ...]) -> None:
         self.allowed = allowed

@@ -74,7 +74,7 @@ def test_padding_that_tflite_micro_does_not_set_is_for_litert(tmp_path: Path) ->
 
 
 def dense(*, only_litert: bool) -> ModelSpec:
-    """A fully connected layer with one scale, behind an operator that TFLite Micro has, or has not."""
+    """A fully connected layer with one scale, after an operator that TFLite Micro has, or has not."""
     net = Net(3)
     x, before = net.activation("x", (64, 4), 0.01, -3), net.activation("before", (64, 4), 0.0123, -3)
     y = net.activation("y", (64, 16), 0.01685, 5)
@@ -148,7 +148,7 @@ def test_what_tflite_micro_runs_is_compared_with_it(tmp_path: Path) -> None:
 
 
 def test_layers_that_quantize_inexact_floats_are_judged_one_by_one(tmp_path: Path) -> None:
-    """The last bit of a sigmoid may become a step of the layer behind it; on LiteRT's own inputs no bit differs."""
+    """The last bit of a sigmoid may become a step of the layer after it; on LiteRT's own inputs no bit differs."""
     net = Net(4)
     x, before, y = (net.tensor(TensorSpec(name, "float32", (8, 16))) for name in ("x", "before", "y"))
     net.op("LOGISTIC", (x,), (before,))

@@ -147,7 +147,7 @@ def test_operators_are_not_fused() -> None:
 def test_corpus_vectors(name: str) -> None:
     path = CORPUS / "onnx" / f"{name}.onnx"
     if not path.is_file():
-        pytest.skip("the model corpus ../shared/models is not beside the checkout")
+        pytest.skip("the model corpus ../shared/models is not next to the checkout")
     with np.load(CORPUS / "vectors" / "onnx" / f"{name}.npz") as file:
         arrays = {key: file[key] for key in file.files}
     count = sum(key.startswith("in0_") for key in arrays)

@@ -38,10 +38,10 @@ CORPUS_CASES = [
 
 
 def corpus_model(name: str) -> tuple[bytes, list[list[np.ndarray]], list[list[np.ndarray]]]:
-    """Model bytes, inputs and golden outputs of each case; skips where the corpus is not beside the checkout."""
+    """Model bytes, inputs and golden outputs of each case; skips where the corpus is not next to the checkout."""
     path = CORPUS / "tflite" / f"{name}.tflite"
     if not path.is_file():
-        pytest.skip("the model corpus ../shared/models is not beside the checkout")
+        pytest.skip("the model corpus ../shared/models is not next to the checkout")
     with np.load(CORPUS / "vectors" / "tflite" / f"{name}.npz") as file:
         arrays = {key: file[key] for key in file.files}
     count = sum(key.startswith("in0_") for key in arrays)

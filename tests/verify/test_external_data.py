@@ -113,7 +113,7 @@ def test_a_model_in_one_file_has_the_checksum_of_the_file(tmp_path: Path) -> Non
 
 
 def test_the_checksum_covers_the_weights_in_other_files(tmp_path: Path) -> None:
-    """It is that of the file and of the constants behind it, in their order."""
+    """It is that of the file and of the constants after it, in their order."""
     path, data = parted(net(), tmp_path)
     first = compile_model(path)
     assert first.source.sha256 == hashlib.sha256(path.read_bytes() + data).hexdigest()

@@ -36,7 +36,7 @@ def compiled(net: OnnxNet, folder: Path) -> Compiled:
 
 
 def behind_floats(folder: Path) -> Compiled:
-    """The layer behind a Softmax, whose sums ONNX leaves to the runtime."""
+    """The layer after a Softmax, whose sums ONNX leaves to the runtime."""
     net = OnnxNet()
     net.output(dynamic(net, net.op("Softmax", net.input((8, 6)))))
     return compiled(net, folder)

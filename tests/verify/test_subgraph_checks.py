@@ -86,7 +86,7 @@ def rounds() -> ModelProto:
 
 
 def deep() -> ModelProto:
-    """A branch in the body of a loop, with one layer in it and one behind it."""
+    """A branch in the body of a loop, with one layer in it and one after it."""
     then = graph(layer("v", "inner"), (), [("inner", UINT8, IMAGE)])
     other = graph([node("Identity", ["v"], ["same"])], (), [("same", UINT8, IMAGE)])
     inside = [node("If", ["positive"], ["between"], then_branch=then, else_branch=other), *layer("between", "v2")]

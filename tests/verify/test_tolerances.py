@@ -55,7 +55,7 @@ def test_one_function_of_exact_floats_is_within_a_tenth_of_what_sums_may_differ_
         pytest.param(
             [("Conv", "x k", "y"), ("QuantizeLinear", "y", "i"), ("DequantizeLinear", "i", "z")],
             {"y"},
-            id="exact again behind integers",
+            id="exact again after integers",
         ),
         pytest.param(
             [("Conv", "x k", "y"), ("Relu", "y", "z"), ("Reshape", "z", "w")], {"y", "z", "w"}, id="copies of it"

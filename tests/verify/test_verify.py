@@ -1,6 +1,6 @@
 """`verify` proves what is right and finds what is wrong: the C of a good package is changed, and the proof must fail.
 
-Each mutation is made in the text of the generated C, between rendering and writing, so that everything behind it (the
+Each mutation is made in the text of the generated C, between rendering and writing, so that everything after it (the
 build, the runs, the comparison, the sanitizers) is the real thing.
 """
 
@@ -196,11 +196,11 @@ def test_the_build_with_the_layer_hook_must_agree(spotter: Compiled) -> None:
 
 
 SANITIZED = {
-    "a read behind the arena": (
+    "a read after the arena": (
         "volatile unsigned char sink = arena[SPOTTER_ARENA_BYTES]; (void)sink;",
         "heap-buffer-overflow",
     ),
-    "a read behind a table": (
+    "a read after a table": (
         "const int32_t *volatile table = op0_conv_2d_bias; volatile int32_t sink = table[4]; (void)sink;",
         "global-buffer-overflow",
     ),

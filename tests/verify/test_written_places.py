@@ -27,7 +27,7 @@ from tests.support.single_op import model_of  # noqa: E402
 
 
 def joined_layers(_: OnnxNet) -> ModelSpec:
-    """Two LSTMs of TFLite, each with two state variables, one behind the other in a CONCATENATION."""
+    """Two LSTMs of TFLite, each with two state variables, one after the other in a CONCATENATION."""
     spec = model_of([lstm("a", 1, 3, 4, 5), lstm("b", 1, 3, 4, 5)])
     first = spec.tensors[spec.outputs[0]]
     both = TensorSpec("both", "int8", (1, 6, 5), None, first.scales, first.zero_points)

@@ -1,7 +1,7 @@
 """Faults of ONNX Runtime that random graphs meet, each with its proof by exact arithmetic on the engine's own operands.
 
-Integer ReduceSum, ReduceProd and ReduceSumSquare are computed in float64 and limited to the type, so that a result beyond 2^53 is
-rounded, and one beyond the type is its end. An integer operator wraps, as Add and Mul of the same engine do.
+Integer ReduceSum, ReduceProd and ReduceSumSquare are computed in float64 and limited to the type. A result beyond 2^53
+is rounded, and one beyond the type is its end. An integer operator wraps, as Add and Mul of the same engine do.
 
 Quantized products are computed in float32. Where a step of an int16 output is smaller than a rounding of those sums, terms that
 cancel leave several steps.
@@ -79,7 +79,7 @@ def _is_limited(value: int, exact: int, bits: int, terms: int) -> bool:
 def rounded_sums(compiled: Compiled, inputs: Sequence[tuple[Array, ...]], proof: Proof) -> str:
     """What is wrong with the engine's int16 sums of products in a proof that does not hold; "" where that is not shown.
 
-    It is shown where the proof holds but for such operators, every element of their numpy references is the exact sum rounded
+    It is shown where the proof holds except for such operators, every element of their numpy references is the exact sum rounded
     to a step, and every element of the engine is as near to it as float32 sums of those terms are sure to come. Some elements of
     the engine are then off by more than a step.
     """

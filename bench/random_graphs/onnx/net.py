@@ -1,7 +1,7 @@
 """A random ONNX graph under construction: its values with what is known of them, and the operators so far.
 
-Every operator that the modules of this package add goes through `Net`, which keeps the type, the shape and the magnitude of
-every value, so that the next operator can be chosen validly without evaluating anything.
+Every operator that the modules of this package add goes through `Net`, which keeps the type, the shape and the
+magnitude of every value. So the next operator can be chosen validly without evaluating anything.
 """
 
 from __future__ import annotations

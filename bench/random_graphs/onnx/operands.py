@@ -150,7 +150,7 @@ def result(
 
 
 def weights(net: Net, shape: Sequence[int], axis: int, top: float = 1.0) -> Known:
-    """Float32 weights, constant but for a few, from codes where the style is so. axis: of one scale per slice, if several."""
+    """Float32 weights, constant except for a few, from codes where the style is so. axis: of one scale per slice, if several."""
     if net.rng.random() < 0.06 and len(shape) > 1:
         computed = operand(net, lambda v: v.shape == tuple(shape), tuple(shape))
         return computed if computed.top <= 64 else net.constant_value(net.reals(shape, top), top)

@@ -123,7 +123,7 @@ def batch_normalization(net: Net) -> None:
 
 
 def _spread(net: Net, x: Known, count: int) -> Known:
-    """The operand with a constant added: rows of equal values have a variance that is nothing but the rounding of sums."""
+    """The operand with a constant added: rows of equal values have a variance that is only the rounding of sums."""
     if count < 3 or net.repeated:
         raise Unfit
     noise = net.constant_value(net.data.uniform(-x.top, x.top, x.shape).astype(np.float32), x.top)

@@ -147,7 +147,7 @@ class GraphBuilder:
         """One operator."""
         names = tuple(value.name if value is not None else "" for value in inputs)
         while names and not names[-1] and op != "UNIDIRECTIONAL_SEQUENCE_LSTM":  # TFLite Micro wants all 24 of it
-            names = names[:-1]  # LiteRT takes -1 in the place of a bias for a tensor
+            names = names[:-1]  # LiteRT takes -1 instead of a bias for a tensor
         self.nodes.append(Node(op, names, tuple(value.name for value in outputs), attributes))
 
     def unary(self, op: str, inputs: Sequence[Value | None], shape: Sequence[int], dtype: str,

@@ -1,8 +1,8 @@
 """A region of the graph as a TFLite model for vela: the same operators, written out with explicit shapes.
 
-Tensors are called t0, t1, ...: the names come back in vela's answer. A fully connected layer is written as a 1x1 convolution,
-because vela takes the product of scales in float32 for the former and in double, as the interpreter does, for the latter.
-Zero points that a pass has folded into biases are taken out again.
+Tensors are called t0, t1, ...: the names come back in vela's answer. A fully connected layer is written as a 1x1
+convolution. Vela takes the product of scales in float32 for the former, and in double for the latter, as the
+interpreter does. Zero points that a pass has folded into biases are taken out again.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """`emitc_npu_invoke` for a board without an NPU: plays back what the host model has computed, for the inputs it knows.
 
-Each call is recognised by its command stream and by all bytes of its inputs; unknown ones fail. So a board proves that the
-core's part computed exactly what the NPU got on the host, and goes on with what the host model answered.
+Each call is recognised by its command stream and by all bytes of its inputs; unknown ones fail. So a board proves that
+the core's part computed exactly what the NPU got on the host. It goes on with what the host model answered.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
 """If, Loop and Scan of ONNX: their graphs are read with access to the values around them, and become subgraphs.
 
 What an inner graph reads of the graph around it becomes an operand of the operator and an input of the subgraph;
-constants are in both. A Loop is read once for all rounds. Where that is impossible, because shapes follow from the
-number of the round or change with it, and the number of rounds is known, its operators are written out one round after
-another instead.
+constants are in both. A Loop is read once for all rounds. That is impossible where shapes follow from the number of the
+round or change with it. If the number of rounds is known, its operators are then written out one round after another.
 """
 
 from __future__ import annotations

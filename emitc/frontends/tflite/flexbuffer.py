@@ -1,6 +1,6 @@
 """Options of custom operators: a FlexBuffers map of numbers.
 
-The bytes are untrusted. Only the map at the root is looked at, one level deep and up to a number of entries, so that neither
+The bytes are untrusted. Only the map at the root is looked at, one level deep and up to a number of entries. So neither
 lengths nor references in the file decide how much is read; whatever does not decode is damage.
 """
 

@@ -2,7 +2,7 @@
 
 vela states which tensors its command streams share with the operators on the core. It does not state what one stream leaves
 in the scratch memory for a later one, nor that several streams write parts of one tensor. Both follow from the bytes that
-the streams read and write. So every NPU operator here returns the content of the scratch memory as its last output, and the
+the streams read and write. So every NPU operator here returns the content of the scratch memory as its last output. The
 next one takes it as its first input; a tensor becomes an output of the operator that completes it.
 """
 

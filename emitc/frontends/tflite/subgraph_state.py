@@ -2,10 +2,10 @@
 
 A subgraph is rewritten for each operator that runs it, since another one may be handed other variables: after its own
 inputs and outputs it has a variable tensor for each of them, which its operators read and update where it lies.
-Variables are those that a VAR_HANDLE names, the variable tensors of operators like SVDF, which a subgraph has once
-however many operators run it, and whether a CALL_ONCE has run. CALL_ONCE becomes an IF of its own: nothing where it has
-run, else what it calls.
-Source  TFLite Micro, whose subgraphs have one set of tensors each; CALL_ONCE remembers for itself that it has run.
+Variables are of three kinds: those that a VAR_HANDLE names; the variable tensors of operators like SVDF, which a
+subgraph has once however many operators run it; whether a CALL_ONCE has run. CALL_ONCE becomes an IF of its own:
+nothing where it has run, else what it calls. Source  TFLite Micro, whose subgraphs have one set of tensors each;
+CALL_ONCE remembers for itself that it has run.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""A graph inside of an ONNX operator as a model of its own, so that an engine can run it and show every value in it.
+"""A graph inside of an ONNX operator as a model of its own. So an engine can run it and show every value in it.
 
 Its inputs are those of emitc's graph, which come from numpy references: any inputs that the graph may have would do.
 What it reads of the graphs around it and is constant there, or computed from constants, comes along.

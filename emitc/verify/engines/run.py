@@ -1,8 +1,8 @@
 """Golden engines: the interpreters whose output the generated C has to equal.
 
-TflmEngine (tflite_micro) is golden for int8, int16 and float TFLite models, LiteRtEngine (LiteRT's reference kernels)
-for uint8 ones and for what tflite_micro does not run, OnnxRuntimeEngine for ONNX. Their packages are optional and imported
-on first use.
+TflmEngine (tflite_micro) is golden for int8, int16 and float TFLite models. LiteRtEngine (LiteRT's reference kernels)
+is so for uint8 ones and for what tflite_micro does not run, OnnxRuntimeEngine for ONNX. Their packages are optional and
+imported on first use.
 
 None of the interpreters is made for hostile files: a damaged one can end the whole process. `run_isolated` puts the
 engine into a child process and turns its end into an error.

@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import the shared machinery that lies beside them; libraries are built once a session."""
+"""Lets the tests of this folder import the shared machinery of their folder; libraries are built once a session."""
 
 from __future__ import annotations
 

@@ -43,5 +43,5 @@ def test_streaming_models(name: str, version: str, tmp_path: Path) -> None:
 def test_wake_words(name: str, version: str) -> None:
     path = CORPUS / f"{name}.tflite"
     if not path.is_file():
-        pytest.skip("the model corpus ../shared/models is not beside the checkout")
+        pytest.skip("the model corpus ../shared/models is not next to the checkout")
     assert proven(path, version)["CONV_2D"] == NAME

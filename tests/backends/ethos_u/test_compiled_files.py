@@ -1,4 +1,4 @@
-"""Files that vela has compiled already: the C with the host model behind it gives the bits that the model before vela has."""
+"""Files that vela has compiled already: the C with the host model as its NPU gives the bits that the model before vela has."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Small:
         return y
 
     def compiled(self, folder: Path, way: Way, *outputs: int) -> Path:
-        """vela's file; the net lies beside it as net.tflite."""
+        """vela's file; the net is net.tflite in the same folder."""
         spec = ModelSpec(tuple(self.tensors), tuple(self.operators), (0,), outputs)
         (folder / "net.tflite").write_bytes(write_tflite(spec))
         return vela_file(folder, folder / "net.tflite", way)
@@ -189,7 +189,7 @@ def test_without_memory_that_is_shared_the_answer_is_another(tmp_path: Path, mon
 
 
 def test_places_that_are_overwritten_are_given_up() -> None:
-    """`late` is read behind the second stream, which writes over its place; `kept` ends before."""
+    """`late` is read after the second stream, which writes over its place; `kept` ends before."""
 
     def tensor(name: str) -> Tensor:
         return Tensor(name, DType.INT8, (1, 16), None)

@@ -1,4 +1,4 @@
-"""Random operators on the NPU: the C with the host model behind it, the numpy reference and TFLite Micro agree on every bit.
+"""Random operators on the NPU: the C with the host model as its NPU, the numpy reference and TFLite Micro agree on every bit.
 
 Each model holds operators of one kind side by side, so each becomes a region of its own. What may stay on the core is listed
 with the reason that the partition map gives; anything else has to be on the NPU.

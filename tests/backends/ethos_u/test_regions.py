@@ -26,7 +26,7 @@ def graph(reads: Iterable[tuple[int, ...]], outputs: tuple[int, ...] = ()) -> Gr
     return Graph("g", tensors, nodes, ("x",), found)
 
 
-def behind(found: Graph) -> dict[int, set[int]]:
+def readers_after(found: Graph) -> dict[int, set[int]]:
     """Every node's descendants."""
     after: dict[int, set[int]] = {node.index: set() for node in found.nodes}
     for node in reversed(found.nodes):
@@ -37,7 +37,7 @@ def behind(found: Graph) -> dict[int, set[int]]:
 
 def convex(found: Graph, region: Iterable[int]) -> bool:
     """By definition: no node outside lies on a path between two inside."""
-    after, inside = behind(found), set(region)
+    after, inside = readers_after(found), set(region)
     return not any(
         outside in after[a] and b in after[outside]
         for a, b in itertools.product(inside, inside)

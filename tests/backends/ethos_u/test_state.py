@@ -1,4 +1,4 @@
-"""State beside an NPU: variables stay with the core, regions keep their place among reads and writes, and the bits are right."""
+"""State in a model with an NPU: variables stay with the core, regions keep their place among reads and writes, bits are right."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def test_one_region_takes_everything_between_the_variables(tmp_path: Path) -> No
 
 
 def late_read() -> ModelSpec:
-    """Two chains over one variable: what is read behind the assignment must not run with what is in front of it.
+    """Two chains over one variable: what is read after the assignment must not run with what is in front of it.
 
-    a = s + x; s = x; b = s; y = a + b. A region with both sums would need s from behind the assignment, and could be placed
+    a = s + x; s = x; b = s; y = a + b. A region with both sums would need s from after the assignment, and could be placed
     where the first sum was.
     """
     net = Stream()
@@ -133,7 +133,7 @@ def test_a_write_waits_for_the_reads_before_it() -> None:
 
 
 def test_a_file_that_vela_has_compiled_keeps_its_variables(tmp_path: Path) -> None:
-    """vela initialises variables behind their first read; what they start from is the default there."""
+    """vela initialises variables after their first read; what they start from is the default there."""
     model = written(plain_rows(), tmp_path)
     made = compile_model(vela_file(tmp_path, model))
     assert "CUSTOM:ethos-u" in {node.op_type for node in made.graph.nodes}
@@ -150,7 +150,7 @@ def test_a_file_that_vela_has_compiled_keeps_its_variables(tmp_path: Path) -> No
 def test_the_npu_takes_all_of_a_wake_word_but_its_state(name: str) -> None:
     path = CORPUS / f"{name}.tflite"
     if not path.is_file():
-        pytest.skip("the model corpus ../shared/models is not beside the checkout")
+        pytest.skip("the model corpus ../shared/models is not next to the checkout")
     made = compile_model(path, backends={"npu": "ethos-u55-128"})
     proof = verification.verify(made, samples=25, layers=True, sanitize=True)
     assert proof.match, proof

@@ -186,7 +186,7 @@ def in_disorder(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def test_nodes_are_put_in_order(tmp_path: Path) -> None:
-    """An If comes behind what only its branches read. ONNX Runtime takes such a file, too."""
+    """An If comes after what only its branches read. ONNX Runtime takes such a file, too."""
     net = OnnxNet()
     x = net.input((1, 4), name="x")
     condition = net.op("Less", net.op("ReduceSum", net.op("Relu", x), keepdims=0), net.constant(np.float32(1.0)))

@@ -134,7 +134,7 @@ def test_windows_without_filters(op_type: str, attributes: dict[str, Any], insid
     assert model.tensors[model.outputs[0]].shape == outside
 
 
-# ---- filters behind a DequantizeLinear ----
+# ---- filters after a DequantizeLinear ----
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def huffman(values: Values, first: int, more: int, long: bool) -> tuple[bytes, b
     table: list[int] = []
 
     def filled(prefix: str, width: int) -> int:
-        """Where the look-up of `width` bits behind `prefix` lies in the table."""
+        """Where the look-up of `width` bits after `prefix` lies in the table."""
         at = len(table)
         table.extend([0] * (1 << width))
         for place in range(1 << width):

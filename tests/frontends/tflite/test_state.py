@@ -311,7 +311,7 @@ def test_without_one_it_is_the_zero_point_of_bytes_and_zero_elsewhere(tmp_path: 
 
 
 def test_a_late_initialisation_that_changes_nothing_is_taken(tmp_path: Path) -> None:
-    """vela writes CALL_ONCE behind the READ_VARIABLEs."""
+    """vela writes CALL_ONCE after the READ_VARIABLEs."""
     late = operators(handle(1), READ, once(), ASSIGN)
     start = replace(X, name="start", data=bytes((5,) * 4))
     assert variables(replace(late, subgraphs=(initially(start),)), tmp_path) == {"s": bytes((5,) * 4)}

@@ -26,7 +26,7 @@ ACTIVATIONS = ("none", "relu", "relu6", "between_ones")
 
 
 def activated(net: OnnxNet, x: str, activation: str) -> str:
-    """The activation behind a value."""
+    """The activation after a value."""
     if activation == "none":
         return x
     if activation == "relu":
@@ -41,7 +41,7 @@ def pooled(net: OnnxNet, x: str) -> str:
 
 
 def every_activation(*, odd: bool = False) -> OnnxNet:
-    """Each behind a convolution, one with a filter for each channel, and a matrix product; whole and left-over fours; with a
+    """Each after a convolution, one with a filter for each channel, and a matrix product; whole and left-over fours; with a
     bias that is added last, too.
 
     Weights are small whole numbers, so that sums of whole numbers are exact in any order, and often 0. odd: some are infinite

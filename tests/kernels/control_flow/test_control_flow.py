@@ -102,7 +102,7 @@ def test_operators_inside_are_numbered_behind_the_others(tmp_path: Path) -> None
 
 
 def test_passes_run_inside(tmp_path: Path) -> None:
-    """A RELU behind a product becomes its clamp in the branch, too."""
+    """A RELU after a product becomes its clamp in the branch, too."""
     program = compiled(choice(), tmp_path).program
     (step,) = (step for step in program.steps if step.parts)
     assert [inner.op_type for inner in step.parts[1].steps] == ["MUL"]
@@ -335,7 +335,7 @@ def test_a_subgraph_that_nothing_runs_is_left_out_with_a_note(tmp_path: Path) ->
 
 
 def _floats(inside: str, fine: bool = False) -> ModelSpec:
-    """A choice between TANH and a product of floats, a loop of the same, or a choice behind a sum."""
+    """A choice between TANH and a product of floats, a loop of the same, or a choice after a sum."""
     graphs = []
     for opcode in ("TANH", "MUL") if fine else ("EXP", "MUL"):
         net = Sub()

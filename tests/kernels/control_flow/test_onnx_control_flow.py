@@ -72,7 +72,7 @@ KINDS = {
     "descending": ["Concat"] * 4,
     "sliced": ["Add", "Neg"] * 4,
 }
-"""What is left of a model. Rounds are put one behind the other only where shapes ask for it."""
+"""What is left of a model. Rounds are put one after the other only where shapes ask for it."""
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -255,7 +255,7 @@ def deep(levels: int = 40) -> ModelProto:
 
 
 def rounds_of_rounds() -> ModelProto:
-    """Loops that would all be put one behind the other, and each has a thousand rounds."""
+    """Loops that would all be put one after the other, and each has a thousand rounds."""
     nodes = [node("Concat", ["v5", "x"], ["w5"], axis=1)]
     for level in range(5, 0, -1):
         inputs: list[Value] = [(f"i{level}", INT64, ()), (f"c{level}", BOOL, ()), *floats(f"v{level}")]

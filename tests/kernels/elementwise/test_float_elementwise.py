@@ -43,7 +43,7 @@ def binary(
 
 
 def quotient(activation: str) -> Case:
-    """DIV of int32 by numbers that the engine can divide by: not 0, and -1 only beside dividends that have an opposite."""
+    """DIV of int32 by numbers that the engine can divide by: not 0, and -1 only with dividends that have an opposite."""
     case = binary(f"DIV_int32_{activation}", "DIV", (3, 1, 60), (2, 1), "int32", fused_activation_function=activation)
 
     def draw(rng: np.random.Generator, sample: int) -> list[Array]:
@@ -196,20 +196,20 @@ SMOOTH_OF_LITERT = [
 
 
 @pytest.fixture(scope="module")
-def beside() -> Proven:
+def of_litert() -> Proven:
     """What only LiteRT runs."""
     pytest.importorskip("ai_edge_litert", reason="the extra emitc[verify] is not installed")
     return prove([*OF_LITERT, *SMOOTH_OF_LITERT], engine="litert", samples=3)
 
 
 @pytest.mark.parametrize("name", [case.id for case in OF_LITERT])
-def test_equal_to_litert(beside: Proven, name: str) -> None:
-    check(beside.outcomes[name])
+def test_equal_to_litert(of_litert: Proven, name: str) -> None:
+    check(of_litert.outcomes[name])
 
 
 @pytest.mark.parametrize("name", [case.id for case in SMOOTH_OF_LITERT])
-def test_within_the_tolerance_of_litert(beside: Proven, name: str) -> None:
-    check(beside.outcomes[name], TOLERANT)
+def test_within_the_tolerance_of_litert(of_litert: Proven, name: str) -> None:
+    check(of_litert.outcomes[name], TOLERANT)
 
 
 def test_a_quotient_without_a_meaning_is_0_or_wraps_before_the_bounds() -> None:

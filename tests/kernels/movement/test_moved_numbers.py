@@ -166,7 +166,7 @@ def test_refuses_what_the_engine_does_not_run(wrong: Case) -> None:
 
 
 def test_passes_do_not_look_through_another_scale(tmp_path: Path) -> None:
-    """An activation behind the new scale is no other one's, nor is padding; Transposes still cancel."""
+    """An activation after the new scale is no other one's, nor is padding; Transposes still cancel."""
     net = Net(7)
     x = net.activation("x", (1, 5, 5, 2), 0.05, 4)
     w, b = net.weights("w", (3, 3, 3, 2), (0.02,)), net.bias("b", 3, (0.001,))

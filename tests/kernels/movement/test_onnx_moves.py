@@ -310,7 +310,7 @@ def test_padding_of_dequantized_values_is_integer() -> None:
 
 
 def test_padding_by_the_number_of_the_zero_point_is_not_the_zero_point() -> None:
-    """3.0 is no 3: such a Pad must not become the padding of the convolution behind it."""
+    """3.0 is no 3: such a Pad must not become the padding of the convolution after it."""
 
     def quantized(name: str, operator: Any, x: str) -> list[Any]:
         dequantize = helper.make_node("DequantizeLinear", [x, "s", "z"], [f"{name}_d"])

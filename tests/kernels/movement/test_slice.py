@@ -159,7 +159,7 @@ def test_elements_that_lie_together_are_one_copy(case: Case, start: int, run: in
     layer = layer_of(case)
     assert layer.kernel_name == "copy_run"
     assert [p.value for p in layer.params] == [start, run]
-    # One element alone is read before anything is stored: the output may lie from the byte behind it on.
+    # One element alone is read before anything is stored: the output may lie from the byte after it on.
     assert [(o.input, o.output, o.distance_bytes) for o in layer.overlaps] == [(0, 0, -start - (run == 1))]
 
 

@@ -157,7 +157,7 @@ def test_template(case: Case, template: str) -> None:
         pytest.param(rescaled("few", ("int8", "uint8"), (0.1, 0), (0.2, 3), 32), 32, id="int8_to_uint8"),
         pytest.param(rescaled("narrower", ("int16", "int8"), (0.1, 0), (0.2, 3), 320), 640, id="int16_to_int8"),
         pytest.param(rescaled("wider", ("int8", "int16"), (0.1, 0), (0.2, 3), 320), 960, id="int8_to_int16"),
-        # 255 * 3 bytes behind the start of the output, rounded up to the alignment.
+        # 255 * 3 bytes after the start of the output, rounded up to the alignment.
         pytest.param(to_real("behind", "int8", (0.1, 0)), 1024, id="int8_to_float"),
         pytest.param(to_real("apart", "int16", (0.1, 0)), 4096 * 6, id="int16_to_float"),
     ],

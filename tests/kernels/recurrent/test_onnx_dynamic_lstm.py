@@ -1,7 +1,7 @@
 """DynamicQuantizeLSTM against onnxruntime.
 
 Both have the same bits except for peepholes, which the engine adds before the bias. There a state that differs in its last bits
-may be quantized to the step beside, and from then on the two sequences differ by more than the tolerance; the cases here are
+may be quantized to a neighbouring step, and from then on the two sequences differ by more than the tolerance; the cases here are
 too few to meet it.
 """
 

@@ -159,7 +159,7 @@ def bank(name: str, *, negative: bool = False, zeros: Sequence[int] = ()) -> Cas
 
 
 def bank_of_widths(*widths: int) -> Case:
-    """SignalFilterBank of bands of these widths, one behind the other, the last of which ends with the frequencies."""
+    """SignalFilterBank of bands of these widths, one after the other, the last of which ends with the frequencies."""
     rng, frequencies = np.random.default_rng(6), sum(widths)
     starts = np.cumsum((0, *widths[:-1]))
     weights = (constant(rng.integers(1, 4096, frequencies), "int16") for _ in range(2))

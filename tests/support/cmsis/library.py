@@ -1,4 +1,4 @@
-"""CMSIS-NN trees on this machine, compiled with the driver beside this file, for the host or an emulated board.
+"""CMSIS-NN trees on this machine, compiled with the driver of this folder, for the host or an emulated board.
 
 A tree is found by the environment variable EMITC_CMSIS_NN (paths, as in PATH) and in the installed wheel of bakenn, which
 carries a part of 4.0.0. Nothing of them is copied.

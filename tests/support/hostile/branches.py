@@ -14,7 +14,7 @@ def choice(then: int, other: int, x: int, y: int) -> OperatorSpec:
 
 
 def model(*operators: OperatorSpec, subgraphs: tuple[SubgraphSpec, ...]) -> ModelSpec:
-    """One of them behind the other, on a condition that is an input."""
+    """One of them after the other, on a condition that is an input."""
     condition = TensorSpec("c", "bool", (1,))
     tensors = (condition, *(TensorSpec(f"t{i}", "int8", (1, 4), None, (0.5,), (5,)) for i in range(len(operators) + 1)))
     return ModelSpec(tensors, operators, (0, 1), (len(operators) + 1,), subgraphs=subgraphs)

@@ -36,7 +36,7 @@ class Case:
 
 
 Job = tuple[str, int, int]
-"""A damager's name, the first of its cases, and the one behind the last."""
+"""A damager's name, the first of its cases, and the one after the last."""
 
 
 def _start(jobs: Sequence[Job]) -> subprocess.Popen[str]:

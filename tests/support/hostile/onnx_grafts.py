@@ -1,6 +1,6 @@
 """Seeded damage that adds to a .onnx file: operators with attributes of their schema, results at the limits, scales of one node.
 
-What these make is mostly right in itself, and so reaches the checks behind the reader.
+What these make is mostly right in itself, and so reaches the checks after the reader.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _operand(
     model: onnx.ModelProto, schema: onnx.defs.OpSchema, i: int, first: str, known: list[str],
     types: dict[str, tuple[int, tuple[int, ...]]], rng: random.Random,
 ) -> str:  # fmt: skip
-    """An input of a node of this schema beside its first: an existing value, a fitting constant, or any."""
+    """An input of a node of this schema after its first: an existing value, a fitting constant, or any."""
     type_name = schema.inputs[min(i, len(schema.inputs) - 1)].type_str
     elem_type, shape = types.get(first, (1, ()))
     luck = rng.random()
@@ -122,7 +122,7 @@ def _operand(
 
 
 def graft(model: onnx.ModelProto, rng: random.Random) -> None:
-    """A new operator, of those that have code or of any, on values of the model; something behind it reads its result."""
+    """A new operator, of those that have code or of any, on values of the model; something after it reads its result."""
     graph, opset, types = model.graph, _opset(model), _types(model)
     every = [(schema.name, schema.domain) for schema in onnx.defs.get_all_schemas()]
     ours = [(name, "") for name in sorted(registry_of("onnx")) if onnx.defs.has(name, opset, "")]

@@ -4,7 +4,7 @@
 `blocks`: rows of whole words, of more than a block. `channels`: rows that do not lie in one piece. `delay`: the output is
 what was assigned before the last run, the variable is written before the output is used. `swap`: two variables change places.
 `twice`: a variable is read, written, read and written in one run. `sum`: an accumulator. `words`: variables of int16 and
-int32. `plain`: a variable without an initial value. `constants`: what is assigned, and what is put behind the old rows, is a
+int32. `plain`: a variable without an initial value. `constants`: what is assigned, and what is put after the old rows, is a
 constant.
 """
 

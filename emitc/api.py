@@ -135,9 +135,29 @@ class Model(Compiled):
 
         return validation.validate(self)
 
-    def report(self) -> str:
-        """The arena, its proof and every buffer, as text."""
-        return plan_text(self)
+    def report(
+        self, output: str | Path | None = None, *, board: str = "", samples: int = 3, force: bool = False
+    ) -> str:
+        """The arena, its proof and every buffer, as text; with an output, everything that is known as a page of HTML.
+
+        output: the page's file; its path is returned. board: whose memories the page shows; an emulated one with the
+        model's target is booted and measured. samples: inputs of the proof, 0 for none. force: replace a file that emitc
+        did not write. Raises EmitcError for a place that cannot be written and a board that does not exist.
+        """
+        if output is None:
+            return plan_text(self)
+        from emitc.emit.output_file import OutputFile
+        from emitc.report.page import PAGE_MARK
+        from emitc.report.page.compiled import compiled_page
+        from emitc.target import load_board
+
+        described = load_board(board) if board else None
+        file = OutputFile(Path(output), "output", PAGE_MARK.encode("ascii"), force=force)
+        file.check()
+        booted = described is not None and described.kind == "qemu"
+        compiled = compiler.recompiled(self, package="platformio") if booted else self
+        file.write(compiled_page(compiled, described, samples).encode("utf-8"))
+        return str(output)
 
 
 def compile_model(path: str | Path, options: Options | None = None, **changes: Any) -> Model:

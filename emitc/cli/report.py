@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,6 @@ from emitc.cli import options as shared
 from emitc.errors import EmitcError, Where, shown
 
 if TYPE_CHECKING:
-    from emitc.compiled import Compiled
-    from emitc.report.page.model import Findings
     from emitc.target import Board
 
 _MOST_BYTES = 64 << 20
@@ -80,9 +77,10 @@ def _page(path: Path, board: str | None, samples: int, values: dict[str, Any]) -
         view = view_of(_manifest(path), str(path))
         skipped = "A package has no proof of its own: emitc verify proves the model."
         return "package", model_page(view, Findings(described, skipped=skipped)), view.name
+    from emitc.report.page.compiled import compiled_page
+
     compiled = shared.compiled_model({**values, "model": path}, *_compiled_for(described))
-    view = view_of(json.loads(compiled.files[_MANIFEST]), _MANIFEST)
-    return "model", model_page(view, _findings(path, compiled, described, samples)), view.name
+    return "model", compiled_page(compiled, described, samples), compiled.program.name
 
 
 def _board(name: str | None) -> Board | None:
@@ -108,25 +106,3 @@ def _manifest(path: Path) -> Any:
         raise EmitcError("the package cannot be read", where, error.strerror or str(error), hint) from error
     except (ValueError, RecursionError) as error:
         raise EmitcError("this is no manifest of emitc", where, f"it is no JSON: {error}"[:200], hint) from error
-
-
-def _findings(path: Path, compiled: Compiled, board: Board | None, samples: int) -> Findings:
-    """The run on an emulated board, and the proof on this machine. A proof that cannot be made is a line of the page."""
-    from emitc.boards import verify as prove
-    from emitc.compiler import for_host
-    from emitc.report.page.model import findings_of
-    from emitc.verify import verification
-
-    findings = replace(findings_of(compiled), board=board)
-    if board is not None and board.kind == "qemu":
-        run = prove.on_emulator(
-            compiled, board.name, reference="auto", samples=max(1, samples), seed=0, layers=True, workdir=None
-        )
-        findings = replace(findings, run=run.as_json())
-    if samples == 0:
-        return replace(findings, skipped="It was left out by --samples 0.")
-    try:
-        proof = verification.verify(for_host(path, compiled), samples=samples)
-    except EmitcError as error:
-        return replace(findings, skipped=f"There is no proof: {error.what}, because {error.why}.")
-    return replace(findings, proof=proof.to_json())

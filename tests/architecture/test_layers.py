@@ -111,8 +111,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.report",
     ),
     "emitc.api": (
-        *_COMPILED, "emitc.boards", "emitc.calibrate", "emitc.errors", "emitc.evaluate", "emitc.explore", "emitc.planner",
-        "emitc.report", "emitc.validation", "emitc.verify",
+        *_COMPILED, "emitc.boards", "emitc.calibrate", "emitc.emit.output_file", "emitc.errors", "emitc.evaluate",
+        "emitc.explore", "emitc.planner", "emitc.report", "emitc.target", "emitc.validation", "emitc.verify",
     ),
     "emitc.cli": (
         *_VALUES, "emitc._version", "emitc.backends", "emitc.boards", "emitc.calibrate", *_COMPILED, "emitc.emit",

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import emitc
 from emitc.cli.main import cli
 from emitc.compiler import compile_model
+from emitc.errors import EmitcError
 from emitc.report.page.model import findings_of
 from emitc.report.page.view import view_of
 from emitc.sweep.journal import write_tables
@@ -294,3 +296,19 @@ def test_the_largest_model_opens_in_two_seconds(opened: Opened, shared_models: P
     page = opened(tmp_path / "r.html")
     assert page.locator("table.sortable tbody tr").count() > 10
     assert time.monotonic() - start < 2
+
+
+def test_the_python_api_writes_the_page_of_the_command(digits: Path, tmp_path: Path) -> None:
+    model = emitc.compile_model(DIGITS, target="cortex-m4f")
+    page = tmp_path / "page.html"
+    assert model.report(page, samples=0) == str(page)
+    assert page.read_bytes() == digits.read_bytes()
+    assert model.report() == model.report(None) != ""
+    page.write_text("mine", encoding="utf-8")
+    with pytest.raises(EmitcError, match="emitc did not write"):
+        model.report(page, samples=0)
+    assert page.read_text(encoding="utf-8") == "mine"
+    model.report(page, samples=1, force=True)
+    assert "MATCH" in page.read_text(encoding="utf-8")
+    with pytest.raises(EmitcError, match="qemu_m5"):
+        model.report(page, board="qemu_m5")

@@ -54,7 +54,6 @@ class Compiled:
         return write_package(self.files, Path(directory))
 
     def used_backends(self) -> tuple[Backend, ...]:
-        """The backends that run some layer."""
         return tuple(self.partition.backends[name] for name, _, _ in self.program.backends)
 
     def support(self, target: str) -> BuildSupport:

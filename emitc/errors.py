@@ -338,7 +338,6 @@ class Reason(str):
     kind: RefusalKind
 
     def __new__(cls, text: str, hint: str = "", kind: RefusalKind = RefusalKind.UNSUPPORTED) -> Reason:
-        """The text, with its hint and kind."""
         reason = super().__new__(cls, text)
         reason.hint, reason.kind = hint, kind
         return reason

@@ -110,7 +110,6 @@ class Numerics(Enum):
 
     @property
     def of_tflite(self) -> bool:
-        """Whether the source is a TFLite model."""
         return self not in (Numerics.QOPERATOR, Numerics.QDQ)
 
     @property
@@ -133,12 +132,10 @@ class Quantization:
 
     @property
     def scale(self) -> float:
-        """The scale of a per-tensor quantization."""
         return self.scales[0]
 
     @property
     def zero_point(self) -> int:
-        """The zero point of a per-tensor quantization."""
         return self.zero_points[0]
 
     @property
@@ -176,12 +173,10 @@ class Tensor:
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all elements."""
         return (self.elements + 1) // 2 if self.dtype.packed else self.elements * self.dtype.bytes
 
     @property
@@ -315,11 +310,9 @@ class Graph:
                     self._writers[name] = node
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of that name."""
         return self._by_name[name]
 
     def has_tensor(self, name: str) -> bool:
-        """Whether a tensor of that name exists."""
         return name in self._by_name
 
     def producer(self, name: str) -> Node | None:
@@ -335,7 +328,6 @@ class Graph:
 
     @property
     def states(self) -> tuple[Tensor, ...]:
-        """The state variables."""
         return tuple(tensor for tensor in self.tensors if tensor.is_state)
 
     def writes_state(self, node: Node) -> bool:
@@ -379,7 +371,6 @@ class Graph:
         return tensor
 
     def bind(self, node: Node) -> BoundNode:
-        """The node with its tensors."""
         return BoundNode(
             node,
             tuple(self._by_name[name] if name else None for name in node.inputs),

@@ -373,11 +373,9 @@ class Formula:
     math: bool = False
 
     def result(self, spec: KernelSpec) -> str:
-        """The C expression for these types."""
         return self._of(self.c, spec)
 
     def meaning(self, spec: KernelSpec) -> str:
-        """The comment for these types."""
         return self._of(self.comment, spec)
 
     def kernel(self, spec: KernelSpec) -> str:
@@ -400,7 +398,6 @@ class ReductionFormula(Formula):
     step: str = ""
 
     def accumulator_type(self, spec: KernelSpec) -> str:
-        """The accumulator's type for these types."""
         return self._of(self.accumulator, spec)
 
     def next(self, spec: KernelSpec) -> str:
@@ -485,7 +482,6 @@ class Layer:
 
     @property
     def kernel_name(self) -> str:
-        """The name of the kernel for users."""
         return kernel_name(self.template, self.call, self.formula)
 
     def __post_init__(self) -> None:

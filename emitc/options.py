@@ -67,7 +67,6 @@ class Options:
         return SMALLEST if isinstance(self.ram_budget, str) else self.ram_budget
 
     def to_json(self) -> dict[str, Any]:
-        """For the manifest."""
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _RARE}
         if self.input_rows:
             plain["input_rows"] = True

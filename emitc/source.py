@@ -44,7 +44,6 @@ class SourceTensor:
     start: SourceSubgraph | None = None
 
     def describe(self) -> str:
-        """For messages."""
         return f'tensor {self.index} "{self.name}" {self.dtype}[{",".join(map(str, self.shape))}]'
 
     def refusal(self, what: str, why: str, hint: str = EXPORT_AGAIN) -> EmitcError:

@@ -382,7 +382,6 @@ class _Table:
         self._known: set[str] = set()
 
     def refusal(self, key: str, why: str) -> EmitcError:
-        """The error that names file, table and key."""
         place = f"[{self._name}] {key}" if self._name else key
         return EmitcError(
             f"{self._file} is not valid",

@@ -25,7 +25,6 @@ def _packages() -> list[str]:
 
 @cache
 def registry() -> Mapping[str, BackendDef]:
-    """Every backend by its name."""
     definitions: dict[str, BackendDef] = {}
     for package in _packages():
         backend: BackendDef = importlib.import_module(f"{__name__}.{package}.definition").BACKEND
@@ -41,7 +40,6 @@ def kernel_choices() -> tuple[str, ...]:
 
 @cache
 def options() -> tuple[BackendOption, ...]:
-    """The options of all backends."""
     folder = Path(__file__).resolve().parent
     with_options = [name for name in _packages() if (folder / name / "options.py").is_file()]
     return tuple(

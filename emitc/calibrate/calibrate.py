@@ -58,7 +58,6 @@ class Quantized:
     settings: QuantizeSettings = _DEFAULT
 
     def as_json(self) -> dict[str, Any]:
-        """For --json."""
         names = ("samples", "bytes_before", "bytes_after")
         return {"output": str(self.output)} | {name: getattr(self, name) for name in names} | asdict(self.settings)
 

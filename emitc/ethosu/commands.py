@@ -92,7 +92,6 @@ class FeatureMap:
 
     @property
     def elements(self) -> int:
-        """Number of values."""
         return self.height * self.width * self.depth
 
     @property
@@ -139,7 +138,6 @@ class Padding:
 
     @property
     def any(self) -> bool:
-        """Whether there is some."""
         return bool(self.top or self.left or self.bottom or self.right)
 
 
@@ -183,12 +181,10 @@ class Operation:
 
     @property
     def reads(self) -> tuple[Part, ...]:
-        """What it reads of the regions."""
         return (self.ifm,)
 
     @property
     def writes(self) -> tuple[Part, ...]:
-        """What it writes."""
         return (self.output.feature_map,)
 
 
@@ -214,7 +210,6 @@ class Convolution(Windowed):
 
     @property
     def reads(self) -> tuple[Part, ...]:
-        """See Operation."""
         return self.ifm, self.weights, self.scales
 
 
@@ -239,7 +234,6 @@ class Elementwise(Operation):
 
     @property
     def reads(self) -> tuple[Part, ...]:
-        """See Operation."""
         return (self.ifm, self.ifm2) if isinstance(self.ifm2, FeatureMap) else (self.ifm,)
 
 
@@ -253,12 +247,10 @@ class Dma:
 
     @property
     def reads(self) -> tuple[Part, ...]:
-        """See Operation."""
         return (self.source,)
 
     @property
     def writes(self) -> tuple[Part, ...]:
-        """See Operation."""
         return (self.destination,)
 
 

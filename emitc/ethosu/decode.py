@@ -106,7 +106,6 @@ class _Decoder:
         self._place = "payload"
 
     def commands(self, stream: Sequence[int]) -> tuple[npu.Command, ...]:
-        """All operations up to STOP."""
         commands: list[npu.Command] = []
         for word in regs.words(tuple(stream)):
             self._place = self._registers.place = f"command {len(commands)} {word.name} (word {word.position})"

@@ -153,7 +153,6 @@ class Memory:
         return self._slice(span, what).tobytes()
 
     def table(self, number: int, element: int) -> bytes:
-        """The bytes of a lookup table."""
         return self._slice(Span(None, *table_place(number, element, len(self._internal))), "a table").tobytes()
 
     def _slice(self, span: Span, what: str) -> Array:
@@ -233,12 +232,10 @@ class Marks:
         self.writes = np.zeros(size, bool)
 
     def read(self, part: Part) -> None:
-        """Marks what is read."""
         for reads, writes in zip(self._views(self.reads, part), self._views(self.writes, part), strict=True):
             reads[...] |= ~writes
 
     def write(self, part: Part) -> None:
-        """Marks what is written."""
         for writes in self._views(self.writes, part):
             writes[...] = True
 

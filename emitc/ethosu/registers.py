@@ -122,7 +122,6 @@ class Registers:
         return self.value(f"{name}_M1") + 1
 
     def signed16(self, name: str) -> int:
-        """A 16-bit register as a signed number."""
         return signed(self.value(name), 16)
 
     def address(self, name: str) -> int:

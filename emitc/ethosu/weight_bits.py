@@ -116,7 +116,6 @@ class _Numbers:
         return len(self.quotients) < self.count
 
     def add(self, chunk: tuple[tuple[int, ...], int]) -> None:
-        """One chunk of quotients."""
         quotients, carry = chunk
         if quotients:
             self.quotients.append(quotients[0] + self._carry)
@@ -134,7 +133,6 @@ class _Numbers:
             self._located += count
 
     def values(self, stream_bits: Array) -> Array:
-        """All numbers of the slice."""
         high = np.array(self.quotients[: self.count], np.int64) << self.divisor
         if self.divisor == 0 or not self._starts:
             return high

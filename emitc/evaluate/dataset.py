@@ -108,7 +108,6 @@ class _Typing:
     outside: int = 0
 
     def typed(self, info: TensorInfo, value: Array) -> Array:
-        """One sample."""
         if self.prepare.layout != "as-is" and value.ndim == 3:
             value = value.transpose((2, 0, 1) if self.prepare.layout == "nhwc" else (1, 2, 0))
         if value.size != int(np.prod(info.shape)):

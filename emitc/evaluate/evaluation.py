@@ -74,7 +74,6 @@ class Evaluation:
         return -gap if self.metric in LOWER_IS_BETTER else gap
 
     def to_json(self) -> dict[str, Any]:
-        """For --json."""
         return {
             "metric": self.metric,
             "samples": self.samples,

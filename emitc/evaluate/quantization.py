@@ -41,7 +41,6 @@ class Quantization:
         return content | {"test": test, "warnings": list(self.warnings), "failed": list(self.failed)}
 
     def __repr__(self) -> str:
-        """One line."""
         ratios = ", ".join(f"{output.name} {output.sqnr_db:.1f} dB" for output in self.quality.outputs)
         accuracy = f", accuracy {self.test.value:.2%}" if self.test else ""
         doubts = f", {len(self.warnings)} warnings" if self.warnings else ""

@@ -61,7 +61,6 @@ class Compared:
         return max(0, self.value - self.limit)
 
     def to_json(self) -> dict[str, Any]:
-        """For --json."""
         stated = {"limit": f"max-{self.name}", "allowed": self.limit, "value": self.value, "excess": self.over}
         return stated | {"unit": LIMITS[self.name], "estimated": self.estimated}
 
@@ -91,7 +90,6 @@ def read_budget(path: Path, model: str) -> dict[str, float]:
 
 
 def _limits(table: Mapping[str, Any], where: Where) -> dict[str, float]:
-    """The limits of one table."""
     limits = {}
     for key, value in table.items():
         name = key.removeprefix("max-")

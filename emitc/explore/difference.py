@@ -83,7 +83,6 @@ class Difference:
         return (*grown, *lost, *self.breaks)
 
     def to_json(self) -> dict[str, Any]:
-        """For --json."""
         return {
             "figures": [change.to_json() for change in self.figures],
             "layers": [change.to_json() for change in self.layers],

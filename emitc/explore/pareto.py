@@ -60,7 +60,6 @@ class SmallerArena:
     cost: float
 
     def to_json(self) -> dict[str, Any]:
-        """For `emitc compile --json`."""
         return {"arena_bytes": self.arena_bytes, "estimated_cost": round(self.cost, 3)}
 
     def line(self) -> str:

@@ -24,7 +24,6 @@ class ArenaSlice:
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of its arena."""
         return self.program.plan.arena_bytes
 
 
@@ -50,7 +49,6 @@ class SharedArena:
 
     @property
     def header_name(self) -> str:
-        """The file's name."""
         return f"{self.name}_together.h"
 
     def to_json(self) -> dict[str, Any]:

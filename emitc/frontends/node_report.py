@@ -22,7 +22,6 @@ class NodeReport:
 
     @property
     def supported(self) -> bool:
-        """Whether the operator compiles."""
         return not self.errors
 
 

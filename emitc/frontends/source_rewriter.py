@@ -97,7 +97,6 @@ class SourceRewriter:
         return len(self.tensors) - 1
 
     def set(self, index: int, **changes: object) -> None:
-        """Changes fields of a tensor."""
         self.tensors[index] = replace(self.tensors[index], **changes)  # type: ignore[arg-type]
 
     def node(
@@ -108,7 +107,6 @@ class SourceRewriter:
         return RewriterNode(kind, kind, name, list(inputs), list(outputs), dict(attributes), self.next_index - 1)
 
     def producers(self) -> dict[int, RewriterNode]:
-        """The node that writes each tensor."""
         return {output: node for node in self.nodes for output in node.outputs}
 
     def readers(self) -> dict[int, list[RewriterNode]]:

@@ -28,7 +28,6 @@ def _modules() -> tuple[str, ...]:
 
 
 def _kernels(module: str) -> tuple[KernelDef, ...]:
-    """What a module defines."""
     definitions: tuple[KernelDef, ...] = getattr(importlib.import_module(f"{__name__}.{module}"), "KERNELS", ())
     return definitions
 
@@ -125,5 +124,4 @@ def definition_of(op: Op) -> KernelDef:
 
 
 def kernel_of(bound: BoundNode) -> KernelDef:
-    """The operator's definition."""
     return definition_of(bound.node.op)

@@ -342,7 +342,6 @@ def require_same_quantization(bound: BoundNode, first: Tensor, second: Tensor) -
 
 
 def require_same_dtype(bound: BoundNode) -> None:
-    """Refuses a first input and an output of different element types."""
     x, y = bound.input(0).dtype.value, bound.output.dtype.value
     if x != y:
         raise illegal(

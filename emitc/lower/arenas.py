@@ -12,7 +12,6 @@ from emitc.schedule.stages import Stage
 
 
 def buffers(arenas: Arenas, slots: Slots) -> tuple[Slot, ...]:
-    """Every buffer of the plan, in its order."""
     return tuple(_slot(arenas, slots, p.name, p.offset_bytes, p.size_bytes, p.live) for p in arenas.plan.placements)
 
 

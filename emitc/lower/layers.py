@@ -95,7 +95,6 @@ class Steps:
     pool: ConstantPool = field(default_factory=ConstantPool)
 
     def of_stages(self, stages: Sequence[Stage]) -> tuple[Step, ...]:
-        """The layers of all stages, in order."""
         steps: list[Step] = []
         for stage, moved in placed(stages):
             for position, node in enumerate(stage.nodes):

@@ -40,7 +40,6 @@ def _source(graph: Graph, stage: Stage, moved: Mapping[str, int], slots: Slots) 
 
 
 def _made(graph: Graph, stage: Stage, slots: Slots) -> tuple[RowTensor, ...]:
-    """The output of each layer of the segment."""
     segment = stage.segment
     assert segment is not None
     tensors: list[RowTensor] = []

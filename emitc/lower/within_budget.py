@@ -99,7 +99,6 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
 
 
 def _require_flash(constants: int, budget: int | None, origin: Origin) -> None:
-    """Refuses constants over --flash-budget."""
     if budget is not None and constants > budget:
         raise CannotCompile(
             f"the constants have {constants} bytes, {constants - budget} over the budget",

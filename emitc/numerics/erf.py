@@ -35,7 +35,6 @@ def _polynomial(terms: tuple[float, ...], x: Float32) -> Float32:
 
 
 def erf(x: Float32) -> Float32:
-    """Of every element."""
     size = np.minimum(np.abs(x), _LAST)
     near = fused(_polynomial(_NEAR, np.asarray(size * size)), size, size)
     power = -fused(_polynomial(_FAR, size), size, size)

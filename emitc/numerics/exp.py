@@ -24,7 +24,6 @@ _WHOLE = np.float32(12582912.0)
 
 
 def exponential(x: Float32) -> Float32:
-    """Of every element."""
     v = np.asarray(np.maximum(x, _LOWEST), np.float32)
     # Of numbers so near to 0 the result is 1; the steps below are for normal numbers.
     v = np.where(np.abs(v) < np.float32(1e-30), np.float32(0), v)

@@ -56,7 +56,6 @@ class Numbers:
 
     @property
     def fixed(self) -> bool:
-        """Whether values are integers."""
         return self.dtype is not DType.FLOAT32
 
     @property
@@ -120,7 +119,6 @@ class Numbers:
         return values >> 1 if self.fixed else values * np.float32(0.5)
 
     def product(self, a: Values, b: Values) -> Values:
-        """Of complex numbers."""
         re = a[..., 0] * b[..., 0] - a[..., 1] * b[..., 1]
         im = a[..., 0] * b[..., 1] + a[..., 1] * b[..., 0]
         made = np.stack([re, im], axis=-1)

@@ -61,7 +61,6 @@ def _quotient(x: Float32, terms: tuple[tuple[float, ...], tuple[float, ...]]) ->
 
 
 def tanh(x: Float32) -> Float32:
-    """Of every element."""
     return _quotient(_within(x, -9, 9), _TANH)
 
 

@@ -49,8 +49,6 @@ def _keeps_order(shape: Shape, permutation: Permutation) -> bool:
 
 
 class _Sweep:
-    """One pass over the graph."""
-
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.work = GraphRewriter.of(graph)

@@ -47,7 +47,6 @@ class Range:
 
 
 def drop_constant_channels(graph: Graph) -> Graph:
-    """The graph without the channels."""
     ranges: dict[str, Range] = {}
     for bound in graph.bound():
         if len(bound.outputs) == 1 and bound.output.dtype is DType.INT8 and bound.output.shape:
@@ -227,7 +226,6 @@ class _Rewriting:
         self._taken = {tensor.name for tensor in graph.tensors}
 
     def graph(self) -> Graph:
-        """The result."""
         tensors = tuple(map(self._tensor, self._graph.tensors))
         nodes = tuple(self._node(bound) for bound in self._graph.bound())
         used = {name for node in nodes for name in node.inputs}

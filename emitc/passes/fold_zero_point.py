@@ -36,7 +36,6 @@ def _folded(bound: BoundNode) -> Int64 | None:
 
 
 def fold_zero_point(graph: Graph) -> Graph:
-    """The graph with folded biases."""
     tensors = {tensor.name: tensor for tensor in graph.tensors}
     changed: dict[int, Node | None] = {}
     for bound in graph.bound():

@@ -76,8 +76,6 @@ class _StaysFloat(Exception):
 
 
 class _Sweep:
-    """One pass over the graph."""
-
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.work = GraphRewriter.of(graph)
@@ -448,7 +446,6 @@ class _Sweep:
         return self.work.finish(notes)
 
     def dequantizes_constant(self, node: Node) -> bool:
-        """Whether a node is the DequantizeLinear of a constant."""
         return isinstance(node.op, Dequantize) and self.graph.tensor(node.inputs[0]).is_constant
 
     def rewritten(self, node: Node) -> bool:

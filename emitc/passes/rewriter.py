@@ -49,7 +49,6 @@ class GraphRewriter:
 
     @staticmethod
     def of(graph: Graph) -> GraphRewriter:
-        """A workspace with the graph's tensors and no nodes."""
         last = max((node.index for node in graph.nodes), default=-1)
         return GraphRewriter(graph, {t.name: t for t in graph.tensors}, next_index=last + 1)
 

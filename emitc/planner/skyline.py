@@ -94,7 +94,6 @@ class _Taste:
 
     @classmethod
     def drawn(cls, rng: random.Random, board: _Board) -> _Taste:
-        """A taste by chance."""
         mean = max(1.0, sum(board.sizes) / len(board.sizes))
         longest = max(end - first for first, end in zip(board.first, board.end, strict=True))
         chance = [rng.random() for _ in range(6)]

@@ -149,7 +149,6 @@ class Step:
 
     @property
     def kernel_name(self) -> str:
-        """The name of the kernel for users."""
         return kernel_name(self.template, self.call, self.formula)
 
 
@@ -196,7 +195,6 @@ class Port:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one of its rows."""
         return self.size_bytes // self.rows
 
     @property
@@ -206,7 +204,6 @@ class Port:
 
     @property
     def in_state(self) -> bool:
-        """Whether it lies in the state block."""
         return self.address is not None and self.address.block is Block.STATE
 
 
@@ -335,7 +332,6 @@ class Program:
 
     @property
     def runs_on_state(self) -> bool:
-        """Whether some layer touches the state block."""
         operands = [operand for step in self.steps for operand in (*step.inputs, *step.outputs)]
         return any(operand.address.block is Block.STATE for operand in operands)
 
@@ -377,7 +373,6 @@ class Program:
 
     @property
     def segments(self) -> tuple[RowSegment, ...]:
-        """The segments that run row by row."""
         return tuple(stage for stage in self.schedule if isinstance(stage, RowSegment))
 
     @property
@@ -387,7 +382,6 @@ class Program:
 
     @property
     def moves(self) -> tuple[Move, ...]:
-        """The tensors that are moved."""
         return tuple(stage for stage in self.schedule if isinstance(stage, Move))
 
     @property
@@ -415,12 +409,10 @@ class Program:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of one run."""
         return sum(step.macs for step in self.steps)
 
     @property
     def constant_bytes(self) -> int:
-        """Bytes of all constant arrays."""
         steps = sum(c.table.size_bytes for step in self.every_step for c in step.constants)
         steps += sum(
             c.table.size_bytes for step in self.every_step for part in step.parts for c in part.output_constants

@@ -100,12 +100,10 @@ class ArenaRegion:
 
     @property
     def proof(self) -> str:
-        """The line of proof."""
         return f"{self.name} {self.claim}"
 
     @property
     def upper(self) -> str:
-        """The name in macros."""
         return self.name.upper()
 
     @property

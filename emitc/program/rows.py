@@ -107,7 +107,6 @@ class RowSegment:
 
     @property
     def last(self) -> RowCall:
-        """The layer that makes the segment's output."""
         return self.calls[-1]
 
     @property

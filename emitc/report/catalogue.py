@@ -12,7 +12,6 @@ _ALL_TYPES = 11
 
 
 def boards_text(content: dict[str, Any]) -> str:
-    """The boards."""
     rows = [
         [b[key] for key in ("name", "kind", "target", "flash_bytes", "ram_bytes", "title")] for b in content["boards"]
     ]
@@ -20,7 +19,6 @@ def boards_text(content: dict[str, Any]) -> str:
 
 
 def targets_text(content: dict[str, Any]) -> str:
-    """The targets."""
     rows = [(t["name"], " ".join(t["features"]), t["title"]) for t in content["targets"]]
     return table(("target", "features", "what"), rows)
 
@@ -43,7 +41,6 @@ def types_of(operator: dict[str, Any], variants: Sequence[str]) -> str:
 
 
 def inspect_text(model: dict[str, Any]) -> str:
-    """A model's interface and operators."""
     lines = [f"{shown(model['model'])}: {model['format']}, {shown(model['producer']) or 'producer not named'}"]
     for kind in ("inputs", "outputs"):
         for tensor in model[kind]:

@@ -29,7 +29,6 @@ def _largest(difference: Difference) -> list[Change]:
 
 
 def diff_text(difference: Difference, failed: tuple[str, ...]) -> str:
-    """For a person."""
     lines = [f"BREAK OF THE INTERFACE: {shown(change, 200)}" for change in difference.breaks]
     lines += [f"{name}: {shown(old, 200)} -> {shown(new, 200)}" for name, old, new in difference.facts]
     lines += [table(("", "old>", "new>", "change>"), [_row(change) for change in difference.figures])]
@@ -41,7 +40,6 @@ def diff_text(difference: Difference, failed: tuple[str, ...]) -> str:
 
 
 def diff_markdown(difference: Difference, failed: tuple[str, ...]) -> str:
-    """For a comment on a change."""
     lines = [f"**Break of the interface:** {_cell(change)}\n" for change in difference.breaks]
     lines += _markdown(("", "old", "new", "change"), [_row(change) for change in difference.figures])
     if difference.layers:

@@ -128,7 +128,6 @@ class _RowReplay:
         )
 
     def _make_row(self, i: int) -> None:
-        """The next row of layer i."""
         layer, place = self.segment.layers[i], self.segment.in_place_of[i]
         if self.made[place] - self.first[place] == self.segment.capacities[place]:
             self._slide(place, layer.row_bytes)

@@ -199,7 +199,6 @@ class _ScheduleSearch:
         return best if best.plan.arena_bytes < base.plan.arena_bytes else base
 
     def moved_bytes(self, moves: Sequence[tuple[int, str]]) -> int:
-        """Bytes of the tensors that are moved."""
         return sum(self.graph.tensor(name).size_bytes for _, name in moves)
 
     def choices(self, target_bytes: int | None = None) -> list[Choice]:

@@ -64,7 +64,6 @@ class Slots:
             self._add_node(graph, node, inside=False)
 
     def address(self, buffer: str) -> Address:
-        """Where a buffer lies."""
         if buffer in self.state_args:
             return Address(Block.STATE_ARGUMENT, state_argument(self.state_args[buffer]))
         if buffer in self.states:

@@ -50,7 +50,6 @@ class RowRead:
         return min(max(row * self.stride - self.pad, 0), self.rows)
 
     def end(self, row: int) -> int:
-        """The row after the last one read."""
         return min(max(row * self.stride - self.pad + self.extent, 0), self.rows)
 
     def whole(self, rows: int) -> bool:
@@ -186,7 +185,6 @@ def is_window(layer: Layer, rows: RowLayer) -> bool:
 
 
 def one_by_one(nodes: Sequence[LoweredNode]) -> tuple[Stage, ...]:
-    """Every layer whole, in order."""
     return tuple(Stage((node,)) for node in nodes)
 
 

@@ -48,7 +48,6 @@ class Data:
     output: int = 0
 
     def serves(self, model: Path, root: Path) -> bool:
-        """Whether the data are for this model."""
         relative = model.relative_to(root).as_posix()
         return any(fnmatch.fnmatchcase(relative, pattern) for pattern in self.models)
 

@@ -32,7 +32,6 @@ class TomlTable:
         return self.refusal(key, f"expected {expected}, and {shown(repr(self.content.get(key)), 80)} is given")
 
     def has(self, key: str) -> bool:
-        """Whether the table states the key."""
         return key in self.content
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -61,7 +60,6 @@ class TomlTable:
         return value
 
     def truth(self, key: str, default: bool) -> bool:
-        """True or false."""
         value = self.content.get(key, default)
         if not isinstance(value, bool):
             raise self._wrong(key, "true or false")
@@ -83,14 +81,12 @@ class TomlTable:
         return number
 
     def tables(self, key: str, known: Sequence[str]) -> tuple[TomlTable, ...]:
-        """The tables of an array of tables."""
         rows = self.content.get(key, [])
         if not isinstance(rows, list) or len(rows) > _MOST_VALUES or not all(isinstance(row, dict) for row in rows):
             raise self._wrong(key, f"tables [[{key}]]")
         return tuple(TomlTable(self.file, f"{key}[{number}]", row, known) for number, row in enumerate(rows))
 
     def strings(self, key: str) -> dict[str, str]:
-        """A table of texts."""
         value = self.content.get(key, {})
         if not isinstance(value, dict) or not all(isinstance(text, str) and text for text in value.values()):
             raise self._wrong(key, "a table of texts")

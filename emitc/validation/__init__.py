@@ -48,11 +48,9 @@ class Validation:
 
     @property
     def right(self) -> bool:
-        """Whether no step is wrong."""
         return self.wrong is None
 
     def to_json(self) -> dict[str, Any]:
-        """For --json."""
         return {
             "passes_checked": self.passes_checked,
             "first_wrong_pass": None if self.wrong is None else self.wrong.to_json(),

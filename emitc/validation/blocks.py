@@ -73,7 +73,6 @@ class Blocks:
         self.writers[place.block][part] = len(self.who) - 1
 
     def read(self, place: Place, size: int, skipped: int = 0) -> bytes:
-        """The bytes there."""
         return self.bytes[place.block][self._range(place, size, skipped)].tobytes()
 
     def mismatch(self, place: Place, expected: bytes, skipped: int = 0) -> tuple[int, str]:

@@ -149,7 +149,6 @@ class ProgramRun:
         self.blocks.write(target, self.blocks.read(source, move.size_bytes), target.slot)
 
     def step(self, step: Step) -> None:
-        """One whole layer."""
         bound = self.nodes[step.index]
         layer = self.layers[step.index]
         inputs = [(o, place) for o in step.inputs if (place := self.blocks.place(o.address)) is not None]
@@ -313,6 +312,5 @@ def _touches_state(graph: Graph, bound: BoundNode) -> bool:
 
 
 def _inputs(executed: Executed) -> dict[str, Array]:
-    """The inputs of a run."""
     inputs = {name: executed.values.get(name, executed.before.get(name)) for name in executed.graph.inputs}
     return {name: value for name, value in inputs.items() if value is not None}

@@ -49,7 +49,6 @@ class Rows:
         return place
 
     def row(self, tensor: RowTensor, row: int) -> bytes:
-        """The bytes of a row."""
         return self.values[tensor.name][row * tensor.row_bytes : (row + 1) * tensor.row_bytes]
 
     def reach(self, use: RowUse, row: int) -> range:

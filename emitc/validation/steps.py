@@ -25,7 +25,6 @@ class Chain:
 
     @property
     def built(self) -> Graph:
-        """The graph before every step."""
         return self.steps[0].graph
 
     def run(self, inputs: Sample, source_format: str) -> list[Executed]:
@@ -91,7 +90,6 @@ def chains(history: Sequence[GraphStep]) -> tuple[Chain, ...]:
 
 
 def compared_steps(chain: Chain) -> Iterator[GraphStep]:
-    """The steps that have changed the graph."""
     for before, step in zip(chain.steps, chain.steps[1:], strict=False):
         if step.graph is not before.graph and step.graph != before.graph:
             yield step

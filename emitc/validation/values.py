@@ -35,7 +35,6 @@ class Wrong:
     why: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """For --json."""
         return {"pass": self.step, "ops": list(self.ops), "tensor": self.tensor, "differing": self.differing}
 
 
@@ -95,7 +94,6 @@ class Execution:
         return tuple(written)
 
     def keep(self, tensor: Tensor, value: Array) -> None:
-        """Gives a tensor, or a state variable, its value."""
         if tensor.is_state:
             self.state[tensor.name] = value
         else:

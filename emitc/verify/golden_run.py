@@ -32,7 +32,6 @@ REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in eng
 
 
 def interface_of(compiled: Compiled) -> Interface:
-    """The package's interface."""
     program = compiled.program
     return Interface(
         program.name,

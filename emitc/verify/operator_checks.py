@@ -132,7 +132,6 @@ class Group:
         return highest_rate(self.differing - self.ties, self.elements, CONFIDENCE) if self.kind in _RATES else None
 
     def to_json(self) -> dict[str, Any]:
-        """For --json."""
         counts = {name: getattr(self, name) for name in ("operators", "elements", "differing", "ties")}
         entries = {"op": self.op_type, "rule": self.kind, **counts, "largest": finite(self.largest)}
         return entries | {"holds": self.holds, "at_most": self.at_most}
@@ -392,5 +391,4 @@ class OperatorCheck:
         return max(map(self._missing, self._groups.values()), default=0)
 
     def groups(self) -> tuple[Group, ...]:
-        """What was counted, by type of operator."""
         return tuple(sorted(self._groups.values(), key=lambda group: (group.op_type, group.kind)))

@@ -67,7 +67,6 @@ class InnerCheck:
         return bool(self._checks) and not self._left
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Runs of the model."""
         seen: dict[int, list[tuple[Array, ...]]] = {}
         self._runs = 0
 
@@ -111,7 +110,6 @@ class InnerCheck:
 
     @property
     def in_doubt(self) -> bool:
-        """As that of OperatorCheck."""
         return any(check.in_doubt for check in self._checks.values())
 
     def groups(self) -> tuple[Group, ...]:

@@ -28,7 +28,6 @@ class Tally:
         return result.differing
 
     def with_those_of(self, other: Tally) -> Tally:
-        """Both counts as one."""
         return Tally(
             self.elements + other.elements,
             self.differing + other.differing,

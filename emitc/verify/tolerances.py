@@ -110,7 +110,6 @@ def rules(graph: Graph, source_format: str, built: Graph | None = None) -> Mappi
 
 
 def tolerances_of(compiled: Compiled) -> Mapping[str, Tolerance]:
-    """The rules of a compiled model's tensors."""
     built = next((step.graph for step in compiled.history if not step.inside), None)
     return rules(compiled.graph, compiled.source.format, built)
 

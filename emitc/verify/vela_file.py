@@ -31,7 +31,6 @@ class Placed:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the tensor."""
         return self.tensor.elements * np.dtype(self.tensor.dtype).itemsize
 
 

@@ -279,7 +279,6 @@ def _option_table(opcode: str) -> str | None:
 
 
 def _options(builder: flatbuffers.Builder, table: str, options: Mapping[str, OptionValue]) -> int:
-    """One option table."""
     # Sorted, so that the order in which a caller's mapping was filled does not reach the file.
     return _table(
         builder, table, **{_camel(name): _option(builder, table, name, options[name]) for name in sorted(options)}

@@ -55,7 +55,6 @@ class CmsisNn(Backend):
         return cost_of(bound, self.library.instructions)
 
     def lower(self, bound: BoundNode) -> Layer:
-        """A call."""
         return layer_of(self.library, bound)
 
     def requirement(self, program: Program) -> Requirement:

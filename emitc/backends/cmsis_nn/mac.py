@@ -27,7 +27,6 @@ _PIXELS = 2
 
 
 def _tables(bound: BoundNode, weights: Int64, bias: Int64, bias_type: str = "int32_t") -> tuple[Table, ...]:
-    """Weights and bias, and a multiplier and a shift for each output channel."""
     w, scale = bound.input(WEIGHTS), requantization(bound)
     repeat = 1 if scale.per_channel else bias.size
     shape = "x".join(map(str, w.shape))
@@ -43,7 +42,6 @@ def _tables(bound: BoundNode, weights: Int64, bias: Int64, bias_type: str = "int
 
 
 def _shapes(library: Library, call: Call, channels: int) -> tuple[Structure, ...]:
-    """The dimensions of the four operands."""
     bias = Dims(1, 1, 1, channels)
     return library.dims(
         {"input_dims": call.input, "filter_dims": call.filter, "bias_dims": bias, "output_dims": call.output}

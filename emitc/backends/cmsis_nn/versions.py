@@ -111,7 +111,6 @@ VERSIONS: tuple[Version, ...] = _versions()
 
 
 def named(name: str) -> Version:
-    """The version of that name."""
     return next(version for version in VERSIONS if version.name == name)
 
 
@@ -130,11 +129,9 @@ class Tree:
     structures: Mapping[str, tuple[Variable, ...]]
 
     def takes(self, function: str, argument: str) -> bool:
-        """Whether the function exists and has an argument of that name."""
         return any(signature.name == argument for signature in self.functions.get(function, ()))
 
     def has_member(self, structure: str, member: str) -> bool:
-        """Whether the structure exists and has that member."""
         return any(layout.name == member for layout in self.structures.get(structure, ()))
 
 

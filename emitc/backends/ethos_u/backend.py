@@ -45,7 +45,6 @@ class _Edge:
 
     @property
     def direct(self) -> bool:
-        """Whether nothing has to be copied."""
         return self.offsets == (0,)
 
     @property

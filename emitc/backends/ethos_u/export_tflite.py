@@ -56,7 +56,6 @@ class _Model:
         return self._added(dtype, tensor.shape if shape is None else shape, data, *stated)
 
     def constant(self, values: Array, scales: tuple[float, ...] = (), axis: int = 0) -> int:
-        """A constant tensor."""
         return self._added(str(values.dtype), values.shape, values, scales, (0,) * len(scales), axis)
 
     def integers(self, values: Sequence[int] | Sequence[Sequence[int]] | int) -> int:
@@ -80,11 +79,9 @@ class _Model:
     def emit(
         self, opcode: str, inputs: tuple[int, ...], outputs: tuple[int, ...], options: Mapping[str, OptionValue]
     ) -> None:
-        """An operator."""
         self.operators.append(OperatorSpec(opcode, inputs, outputs, options))
 
     def reshaped(self, index: int, like: Tensor, shape: Shape) -> int:
-        """The tensor under another shape."""
         if self.tensors[index].shape == shape:
             return index
         made = self.add(like, shape)

@@ -76,7 +76,6 @@ class Commands(Driven):
             self._calls[bound.node.index] = _Call(size, lying, () if number else places)
 
     def lower(self, bound: BoundNode) -> Layer:
-        """The driver's call."""
         call = self._calls[bound.node.index]
         return layer(bound, call.scratch_bytes, call.inside, call.places)
 
@@ -86,7 +85,6 @@ Lying = list[tuple[Tensor, int]]
 
 
 def _sides(bound: BoundNode) -> tuple[Lying, Lying]:
-    """Inputs and outputs of an NPU operator with their places."""
     op = bound.op(NpuCommand)
     inputs = list(zip(real_inputs(bound), op.input_offsets, strict=True))
     return inputs, list(zip(real_outputs(bound), op.output_offsets, strict=True))
@@ -102,7 +100,6 @@ def _placed(side: Lying) -> Placed:
 
 
 def _carried(memory: str, parts: Sequence[tuple[int, int]]) -> Placed:
-    """Bytes of a shared memory."""
     return tuple(Edge(memory, SCRATCH_REGION, first, first, end - first) for first, end in parts)
 
 

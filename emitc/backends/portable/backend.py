@@ -164,7 +164,6 @@ class Portable(Backend):
         return rows
 
     def _plain(self, bound: BoundNode, kernel: KernelDef) -> Layer:
-        """What the operator's own lowering makes of a node."""
         layer = self._layer(bound, PORTABLE, kernel.lower)
         assert isinstance(layer, Layer)
         return layer

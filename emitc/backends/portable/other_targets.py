@@ -38,7 +38,6 @@ class FasterTarget:
     factor: float
 
     def to_json(self) -> dict[str, Any]:
-        """For `emitc compile --json`."""
         return {"target": self.name, "title": self.title, "estimated_factor": round(self.factor, 1)}
 
 

@@ -84,7 +84,6 @@ def _constants(message: Any) -> Iterator[onnx.TensorProto]:
 
 
 def _bytes_of(proto: onnx.TensorProto, external: ExternalData) -> bytes:
-    """The bytes of a constant in another file."""
     where = Where(tensor=proto.name)
     shape = tuple(proto.dims)
     if any(dim < 0 for dim in shape):

@@ -35,8 +35,6 @@ def constant_behind(rewriter: SourceRewriter, producers: dict[int, RewriterNode]
 
 
 class _Layout:
-    """The rewriting of one model."""
-
     def __init__(self, rewriter: SourceRewriter) -> None:
         self.rewriter = rewriter
         self.producers = rewriter.producers()

@@ -186,7 +186,6 @@ class Reader:
         return inputs, tuple(outputs)
 
     def initializers(self, graph: onnx.GraphProto) -> None:
-        """Every constant of a graph."""
         for initializer in graph.initializer:
             try:
                 self.add_constant(initializer, initializer.name)
@@ -202,7 +201,6 @@ class Reader:
         return [self.add(value.name, dtype_name(tensor.elem_type), shape, None, value.type, None)]
 
     def operators(self, graph: onnx.GraphProto) -> None:
-        """Every operator of a graph, in order."""
         for index, node in enumerate(without_known_branches(graph.node, self.constant_of, self.inside.unrolled)):
             self.node(index, node)
         require_stated(graph, {name: value.type for name, value in self.values.items()})

@@ -18,7 +18,6 @@ class SignRewriter:
         """By the index of an int8 tensor, the uint8 tensor of the same values."""
 
     def rewrite(self) -> None:
-        """Rewrites every tensor and node of the model."""
         for tensor in self.unsigned.values():
             self.rewriter.tensors[tensor.index] = tensor.as_int8()
         self._inputs()

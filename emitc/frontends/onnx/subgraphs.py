@@ -290,7 +290,6 @@ class Inside:
         outputs: Sequence[tuple[str, onnx.TypeProto]],
         attributes: Mapping[str, Attribute],
     ) -> None:
-        """Records the operator."""
         operands = tuple(self._tensor(name) for name in inputs)
         made = tuple(self.reader.tensors[self.reader.add_typed(o, kind, op.where)] for o, kind in outputs)
         stated = {**attributes, "opset": self.reader.opset, "outputs_present": tuple(range(len(made)))}
@@ -298,7 +297,6 @@ class Inside:
         self.reader.nodes.append(SourceNode(op.index, kind, op.name, operands, made, stated, "onnx", kind))
 
     def _add_loop(self, op: Operator, loop: _Rounds) -> None:
-        """Records a loop."""
         settings = dict.fromkeys(("counted", "conditional", "numbered", "until", "scanned"), 0) | dict(loop.settings)
         names, carried = loop.read.inside.captured, loop.carried
         subgraph = self._registered(loop.read, loop.inputs, names, loop.results)

@@ -9,7 +9,6 @@ import onnx
 
 
 def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """The graphs that a node runs."""
     return [graph for a in node.attribute for graph in (*([a.g] if a.HasField("g") else ()), *a.graphs)]
 
 

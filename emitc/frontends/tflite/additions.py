@@ -21,7 +21,6 @@ class Additions:
         self.next_node = 1 + max((node.index for node in self.model.nodes), default=-1)
 
     def tensor(self, like: SourceTensor, **changes: object) -> SourceTensor:
-        """Adds a tensor like another one."""
         self.tensors.append(replace(like, index=len(self.tensors), **changes))  # type: ignore[arg-type]
         return self.tensors[-1]
 

@@ -85,7 +85,6 @@ class CheckedTable(flatbuffers.table.Table):  # type: ignore[misc]
         return self._fields[slot] if slot < len(self._fields) else 0
 
     def Get(self, flags: Any, off: int) -> Any:
-        """The number at a position of the file."""
         if not 4 <= off <= len(self.Bytes) - flags.bytewidth:
             raise Damaged(f"a field at byte {off} reaches over the end of the file")
         return flags.py_type(flatbuffers.encode.Get(flags.packer_type, self.Bytes, off))

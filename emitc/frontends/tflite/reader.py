@@ -176,7 +176,6 @@ def _quantization(params: Any, shape: Shape, dtype: str, where: Where) -> Quanti
 
 
 def _require_tensors(positions: Iterable[int], count: int, who: str, where: Where) -> None:
-    """Refuses the number of a tensor that is not there."""
     for position in positions:
         if not 0 <= position < count:
             raise _damage(f"{who} names tensor {position}", where, f"the subgraph has {count} tensors", EXPORT_AGAIN)
@@ -410,7 +409,6 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
 
 
 def known_shapes(shapes: dict[str, Shape], model: SourceModel) -> None:
-    """Refuses a --shape for a name that the model does not have."""
     names = {tensor.name for tensor in model.tensors}
     for name in shapes:
         if name not in names:

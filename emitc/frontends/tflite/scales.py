@@ -47,8 +47,6 @@ def _differ(a: Quantization | None, b: Quantization | None) -> bool:
 
 
 class _Rewriting(Additions):
-    """The rewriting of one model."""
-
     def with_scale(self, tensor: SourceTensor, quantization: Quantization) -> SourceTensor:
         """A new tensor of the same numbers."""
         return self.tensor(tensor, name=f"{tensor.name}_numbers", quantization=quantization)

@@ -168,7 +168,6 @@ class _Folding:
             raise node.damaged(what, f"{value.describe()}, but elsewhere {like.describe()}", value)
 
     def node(self, node: SourceNode) -> None:
-        """One operator of the model."""
         if node.op_type == ONCE:
             self.once(node)
             self.folded.append(node)
@@ -223,7 +222,6 @@ class _Folding:
         return replace(node, inputs=(tensors[variable.index], *node.inputs[1:]))
 
     def numbered(self, number: int) -> _Variable:
-        """The variable whose tensor has this index."""
         return next(variable for variable in self.variables.values() if variable.index == number)
 
     def known(self, node: SourceNode, number: int, tensors: dict[int, SourceTensor]) -> SourceTensor:
@@ -240,7 +238,6 @@ def _open(tensor: SourceTensor) -> bool:
 
 
 def _tensor(variable: _Variable) -> SourceTensor:
-    """The variable tensor."""
     like = variable.like
     if like is None:
         return SourceTensor(variable.index, variable.name, "resource", (), None, None, True)

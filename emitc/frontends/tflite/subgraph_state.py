@@ -177,7 +177,6 @@ class InnerState:
         return read, replace(node, kind="IF", inputs=(has_run, *values), attributes=attributes)
 
     def add(self, subgraph: SourceSubgraph) -> int:
-        """The number of a further subgraph of the model."""
         self.made.append(subgraph)
         return len(self.source.subgraphs) + len(self.made)
 

@@ -38,7 +38,6 @@ def _legacy(tensor: SourceTensor | None) -> bool:
 
 
 def _bytes(node: SourceNode) -> list[SourceTensor]:
-    """The uint8 tensors of a node."""
     return [t for t in (*node.inputs, *node.outputs) if t is not None and t.dtype == "uint8"]
 
 

@@ -215,7 +215,6 @@ def check(bound: BoundNode) -> None:
 
 
 def _integers(op: type[Op]) -> tuple[DType, ...]:
-    """The integer types of an operator in TFLite."""
     return (DType.INT8,) if op in (HardSwish, ReluN1To1) else (DType.INT8, DType.INT16)
 
 

@@ -51,7 +51,6 @@ class Interpolation:
         return 1 << (self.right - 1) if self.right > 0 else 0
 
     def apply(self, q: Int64) -> Int64:
-        """The outputs of int16 values."""
         v = (q * self.multiplier + self.rounding) >> self.right
         table = np.array((*SIGMOID, 0), np.int64)
         index = np.minimum(np.abs(v) >> self.bits, _ENTRIES - 1)
@@ -61,7 +60,6 @@ class Interpolation:
         return np.asarray(np.where(v >= 0, self.above + sigmoid, self.below - sigmoid) >> self.output_right, np.int64)
 
     def layer(self, bound: BoundNode) -> Layer:
-        """Table and parameters."""
         params = (
             Param("count", "int32_t", bound.output.elements),
             Param("multiplier", "int32_t", self.multiplier, "to units of 1/12288, with the right shift"),

@@ -78,7 +78,6 @@ def through_float(bound: BoundNode, function: Callable[[Float32], Float32], cent
 
 
 def results(bound: BoundNode, name: str, values: Int64) -> Int64:
-    """Of quantized values."""
     y = bound.output
     low, high = y.dtype.range
     centred = values - bound.input(0).zero_point

@@ -28,19 +28,16 @@ def _results(bound: BoundNode) -> Int64:
 
 
 def check(bound: BoundNode) -> None:
-    """Refuses other types than int8."""
     require_dtypes(bound, [(DType.INT8, DType.INT8)])
     assert len(_results(bound)) == TABLE_ENTRIES
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """One value looked up for each."""
     assert inputs[0] is not None
     return (_results(bound).astype(np.int8)[inputs[0].astype(np.int64) + TABLE_ENTRIES // 2],)
 
 
 def lower(bound: BoundNode) -> Layer:
-    """A table of 256 bytes."""
     return byte_table(bound, 0, _results(bound))
 
 

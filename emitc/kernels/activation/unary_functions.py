@@ -215,7 +215,6 @@ def lower(bound: BoundNode) -> Layer:
 
 
 def check_negation(bound: BoundNode) -> None:
-    """Refuses other types than truth values and integers."""
     integers = () if bound.node.op.numerics is Numerics.PLAIN else (*SIGNED, *UNSIGNED)
     require_types(bound, [(t, t) for t in (DType.BOOL, *integers)], "bool and integers" if integers else "bool")
 
@@ -238,7 +237,6 @@ def _is_inf_from_onnx(node: SourceNode) -> Parsed:
 
 
 def check_predicate(bound: BoundNode) -> None:
-    """Refuses other types than float32 and float64 to bool."""
     types = [(DType.FLOAT32, DType.BOOL), (DType.FLOAT64, DType.BOOL)]
     require_types(bound, types, "float32 and float64")
 

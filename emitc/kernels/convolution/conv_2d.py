@@ -161,7 +161,6 @@ def _winograd_cost(bound: BoundNode, *, run_time: bool) -> float:
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates."""
     _, kernel_h, kernel_w, in_c = bound.input(WEIGHTS).shape
     return bound.output.elements * kernel_h * kernel_w * in_c
 

@@ -89,7 +89,6 @@ def lower(bound: BoundNode) -> Layer:
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates."""
     return bound.output.elements * _depth(bound)
 
 

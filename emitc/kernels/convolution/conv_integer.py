@@ -74,7 +74,6 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates."""
     _, kernel_h, kernel_w, in_c = bound.input(B).shape
     return bound.output.elements * kernel_h * kernel_w * in_c
 

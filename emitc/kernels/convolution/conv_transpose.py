@@ -186,7 +186,6 @@ def _filter_shape(bound: BoundNode) -> tuple[int, int, int, int]:
 
 
 def _channels(bound: BoundNode) -> int:
-    """Output channels."""
     return _filter_shape(bound)[3] * bound.op(ConvTranspose).groups
 
 
@@ -291,7 +290,6 @@ def _in_first(bound: BoundNode, weights: Array) -> Array:
 
 
 def _bias_of(bound: BoundNode) -> Array:
-    """A constant bias, else zeros."""
     bias = bound.optional(BIAS)
     dtype = np.float32 if bound.input(0).dtype is DType.FLOAT32 else np.int64
     return bias.array().astype(dtype) if bias is not None and bias.is_constant else np.zeros(_channels(bound), dtype)
@@ -457,7 +455,6 @@ def _factor_tables(bound: BoundNode, spec: KernelSpec) -> tuple[tuple[Table, ...
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates."""
     _, kernel_h, kernel_w, each_out = _filter_shape(bound)
     return bound.output.elements + bound.input(0).elements * kernel_h * kernel_w * each_out
 

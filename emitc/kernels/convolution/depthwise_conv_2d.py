@@ -175,7 +175,6 @@ def _stretch_cost(bound: BoundNode, pixels: int) -> float:
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates."""
     _, kernel_h, kernel_w, _ = bound.input(WEIGHTS).shape
     return bound.output.elements * kernel_h * kernel_w
 

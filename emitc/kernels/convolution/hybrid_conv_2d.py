@@ -313,7 +313,6 @@ def _in_runs(name: str) -> Callable[[BoundNode], Layer | str]:
 
 
 def _work(bound: BoundNode) -> int:
-    """Multiply-accumulates."""
     return bound.output.elements * (bound.input(WEIGHTS).elements // _channels(bound)[1])
 
 

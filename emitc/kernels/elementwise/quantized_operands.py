@@ -31,7 +31,6 @@ def offset_params(bound: BoundNode) -> tuple[Param, Param]:
 
 
 def clamp_params(clamp: Clamp) -> tuple[Param, Param]:
-    """The limits of the results."""
     return Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high)
 
 
@@ -46,7 +45,6 @@ def weight_params(form: WeightedSum | EvenSum) -> tuple[Param, ...]:
 
 
 def weighted_layer(bound: BoundNode, form: WeightedSum, clamp: Clamp) -> Layer:
-    """The layer of a sum of bytes by weights."""
     return binary_layer(bound, "elementwise/quantized_sum/weighted_sum", (*weight_params(form), *clamp_params(clamp)))
 
 

@@ -63,6 +63,5 @@ def quotients(bound: BoundNode, a: Int64, b: Int64, clamp: Clamp) -> Int64:
 
 
 def layer(bound: BoundNode, clamp: Clamp) -> Layer:
-    """A loop over both operands."""
     factor = multiplier_of(_factor(bound))
     return requantized_layer(bound, "elementwise/quantized_product/fixed_quotient", factor, clamp)

@@ -39,7 +39,6 @@ class VariadicSum(Op):
 
 
 def from_tflite(node: SourceNode) -> Parsed:
-    """Any number of operands."""
     node.counts((2, _MAX_OPERANDS))
     for position in range(len(node.inputs)):
         node.input(position)
@@ -47,7 +46,6 @@ def from_tflite(node: SourceNode) -> Parsed:
 
 
 def from_onnx(node: SourceNode) -> Parsed:
-    """Sum or Mean."""
     return any_operands(VariadicSum(node.kind == "Mean"), node)
 
 

@@ -47,7 +47,6 @@ def check(bound: BoundNode) -> None:
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's where."""
     condition, a, b = (operand(bound, inputs, i) for i in range(3))
     return (np.where(condition, a, b),)
 

@@ -29,7 +29,6 @@ from emitc.source import SourceNode
 
 
 def in_float(bound: BoundNode) -> bool:
-    """Whether the operator works on float32 throughout."""
     return bound.node.op.numerics.float_scale and bound.input(0).dtype is DType.FLOAT32
 
 
@@ -256,12 +255,10 @@ def block_tables(
 
 
 def input_offset(bound: BoundNode, *, folded: bool) -> Param:
-    """What is added to every input value."""
     return Param("input_offset", "int32_t", 0 if folded else -bound.input(0).zero_point, "minus the zero point")
 
 
 def groups_param(groups: int) -> Param:
-    """The number of groups of channels."""
     return Param("groups", "int32_t", groups)
 
 

@@ -44,7 +44,6 @@ def _multiplier(problem: MacProblem) -> int:
 
 
 def mve_depthwise(problem: MacProblem) -> Layer | str:
-    """The layer for MVE, or why there is none."""
     bound, out = problem.bound, problem.channels
     x, y = bound.input(0), bound.output
     if bound.node.op.numerics.float_scale or x.dtype is not y.dtype or x.dtype not in (DType.INT8, DType.INT16):

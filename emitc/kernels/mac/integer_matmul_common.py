@@ -21,7 +21,6 @@ MAX_DEPTH = 1 << 14
 
 
 def parsed(op: Op, node: SourceNode) -> Parsed:
-    """The op with its operands."""
     node.counts((2, 4))
     return Parsed(op, (A, B, A_ZERO, B_ZERO))
 
@@ -78,6 +77,5 @@ def zero_points(bound: BoundNode, positions: Sequence[int]) -> tuple[tuple[int, 
 
 
 def constant_zero(bound: BoundNode, position: int) -> bool:
-    """Whether a zero point is known while compiling."""
     zero: Tensor | None = bound.optional(position)
     return zero is None or zero.is_constant

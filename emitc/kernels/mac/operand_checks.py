@@ -43,7 +43,6 @@ def require_weight_rank(node: SourceNode, rank: int, why: str, hint: str = EXPOR
 
 
 def require_bias_length(bound: BoundNode, channels: int) -> None:
-    """Refuses a bias of another length than the number of output channels."""
     bias = bound.optional(BIAS)
     if bias is not None and bias.shape != (channels,):
         what = f"{bound.node.op_type} has a bias of the wrong length"
@@ -51,7 +50,6 @@ def require_bias_length(bound: BoundNode, channels: int) -> None:
 
 
 def require_constants(bound: BoundNode) -> None:
-    """Refuses weights or a bias that the model computes."""
     w, bias = bound.input(WEIGHTS), bound.optional(BIAS)
     if not w.is_constant or (bias is not None and not bias.is_constant):
         what, hint = (
@@ -64,7 +62,6 @@ def require_constants(bound: BoundNode) -> None:
 
 
 def require_symmetric_weights(bound: BoundNode) -> None:
-    """Refuses weights with a zero point."""
     w = bound.input(WEIGHTS)
     if w.quantization is not None and any(w.quantization.zero_points):
         raise illegal(
@@ -74,7 +71,6 @@ def require_symmetric_weights(bound: BoundNode) -> None:
 
 
 def require_float_dtypes(bound: BoundNode) -> None:
-    """Refuses other types than float32 throughout."""
     require_dtypes(bound, [(DType.FLOAT32,) * (4 if bound.optional(BIAS) else 3)])
 
 

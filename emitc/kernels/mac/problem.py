@@ -65,7 +65,6 @@ class MacProblem:
 
     @property
     def channels(self) -> int:
-        """Output channels."""
         return int(self.filters.shape[3 if self.depthwise else 0])
 
     @property
@@ -108,23 +107,19 @@ class MacProblem:
 
     @property
     def size_params(self) -> tuple[Param, ...]:
-        """Rows, depth and columns of a matrix product."""
         sizes = {"rows": self.pixels, "in": self.matrix.shape[1], "out_c": self.channels}
         return tuple(Param(name, "int32_t", size) for name, size in sizes.items())
 
     @property
     def zero_point(self) -> Param:
-        """The input's zero point."""
         return Param("zero_point", "int32_t", self.bound.input(0).zero_point, "of the input")
 
     @property
     def clamp(self) -> Clamp:
-        """Limits of the outputs under the activation."""
         return activation_clamp(self.activation, self.bound.output)
 
     @property
     def output_limits(self) -> tuple[Param, ...]:
-        """Output offset and clamp."""
         return output_limits(self.bound, self.clamp)
 
     @property
@@ -157,7 +152,6 @@ class FoldedWeights:
 
     @property
     def largest_sum(self) -> int:
-        """The largest one of them."""
         return int(self.largest_sums.max())
 
     @property
@@ -220,7 +214,6 @@ class FoldedWeights:
 
     @property
     def bias_table(self) -> Table:
-        """The bias with the zero point's term."""
         values = tuple(self.bias.tolist())
         return Table("bias", "int32_t", values, "bias per output channel, with the zero point's share")
 
@@ -243,7 +236,6 @@ class FoldedWeights:
         return tables[0], Table("right", "int8_t", right, f"right shift of the product {extent}")
 
     def tables(self, weights: Table) -> tuple[Table, ...]:
-        """Weights, bias, and what requantizes the sums."""
         return (weights, self.bias_table, *self.scaling_tables)
 
     def layer(

@@ -60,7 +60,6 @@ class Requantization:
 
     @property
     def per_channel(self) -> bool:
-        """Whether each output channel has its own."""
         return len(self.q31 or self.real) > 1
 
     def apply(self, acc: Int64, zero_point: int, clamp: Clamp, dtype: DType) -> Array:
@@ -158,13 +157,11 @@ def requantization_tables(scale: Requantization, kind: KernelSpec) -> tuple[Tabl
 
 
 def output_limits(bound: BoundNode, clamp: Clamp) -> tuple[Param, ...]:
-    """Output offset and clamp as members of the parameter struct."""
     values = {"output_offset": bound.output.zero_point, "clamp_low": clamp.low, "clamp_high": clamp.high}
     return tuple(Param(name, "int32_t", value) for name, value in values.items())
 
 
 def output_params(bound: BoundNode, scale: Requantization, clamp: Clamp) -> tuple[Param, ...]:
-    """Output offset, clamp and table step as members of the parameter struct."""
     step = Param(
         "per_channel", "int32_t", int(scale.per_channel), "1: each output channel has its own multiplier and shift"
     )

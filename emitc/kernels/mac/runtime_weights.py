@@ -42,7 +42,6 @@ def applies(node: SourceNode) -> bool:
 
 
 def late_bias(bound: BoundNode) -> bool:
-    """Whether the bias is computed."""
     bias = bound.optional(BIAS)
     return bias is not None and not bias.is_constant
 

@@ -62,7 +62,6 @@ class BatchMatMul(Op):
 
 
 def from_tflite(node: SourceNode) -> Parsed:
-    """Two operands and two flags."""
     node.counts((2, 2))
     flags = (bool(node.attribute(name, False)) for name in ("adj_x", "adj_y"))
     return Parsed(BatchMatMul(*flags, numerics=plain_numerics(node)), (0, 1))
@@ -187,7 +186,6 @@ def _by_rows(bound: BoundNode) -> Layer | str:
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates."""
     product = _product(bound)
     return math.prod(product.batch) * product.rows * product.depth * product.columns
 

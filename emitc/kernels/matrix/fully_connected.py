@@ -62,7 +62,6 @@ class FullyConnected(Accumulating):
 
 
 def from_tflite(node: SourceNode) -> Parsed:
-    """FULLY_CONNECTED's options."""
     node.counts((2, 3))
     node.text("weights_format", ("DEFAULT",))
     keep = bool(node.attribute("keep_num_dims", False))
@@ -163,7 +162,6 @@ def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates."""
     return bound.input(0).elements * bound.input(WEIGHTS).shape[0]
 
 

@@ -45,7 +45,6 @@ def reference(bound: BoundNode, activation: str, inputs: Sequence[Array | None])
 
 
 def layer(bound: BoundNode, activation: str) -> Layer:
-    """Row by row, output by output."""
     w = bound.input(WEIGHTS)
     out, depth = w.shape
     rows = bound.input(0).elements // depth

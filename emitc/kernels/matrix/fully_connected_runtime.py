@@ -116,7 +116,6 @@ def _by_pixels(bound: BoundNode) -> Layer:
 
 
 def lower(bound: BoundNode) -> Layer:
-    """Row by row, output by output."""
     x, w, y = bound.input(0), bound.input(WEIGHTS), bound.output
     if w.quantization and not w.quantization.per_tensor:
         return _by_pixels(bound)
@@ -167,7 +166,6 @@ def lower(bound: BoundNode) -> Layer:
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates."""
     return bound.input(0).elements * bound.input(WEIGHTS).shape[0]
 
 

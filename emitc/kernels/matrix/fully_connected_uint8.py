@@ -40,7 +40,6 @@ def check(bound: BoundNode) -> None:
 
 
 def layer(bound: BoundNode, clamp: Clamp, rows: int, *, folded: bool) -> Layer:
-    """Row by row, channel by channel."""
     out, depth = bound.input(WEIGHTS).shape
     w = bound.input(WEIGHTS)
     factor = exact_multiplier_of(requantization(bound).exact)

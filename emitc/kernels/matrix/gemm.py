@@ -32,7 +32,6 @@ class Gemm(Op):
 
 
 def from_onnx(node: SourceNode) -> Parsed:
-    """Gemm's factors and transpositions."""
     node.counts((2, 3))
     op = Gemm(
         node.real("alpha", 1.0),
@@ -114,7 +113,6 @@ def lower(bound: BoundNode) -> Layer:
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates."""
     rows, depth, _, columns = _sizes(bound)
     return rows * depth * columns
 

@@ -68,7 +68,6 @@ class Product:
 
 
 def from_onnx(node: SourceNode) -> Parsed:
-    """MatMul has no attributes."""
     node.counts((2, 2))
     return Parsed(MatMul(), (0, 1))
 
@@ -277,7 +276,6 @@ def float_fours(layer: Layer) -> Layer | str:
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates."""
     product = _product(bound)
     return math.prod(product.batch) * product.rows * product.depth * product.columns
 

@@ -57,7 +57,6 @@ class MatMulInteger(Op):
 
 
 def from_onnx(node: SourceNode) -> Parsed:
-    """Two matrices and their zero points."""
     return parsed(MatMulInteger(), node)
 
 
@@ -112,7 +111,6 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates."""
     sizes = _sizes(bound)
     return math.prod(sizes.batch) * sizes.rows * sizes.depth * sizes.columns
 

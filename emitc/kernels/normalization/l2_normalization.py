@@ -52,7 +52,6 @@ def check(bound: BoundNode) -> None:
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """Row by row."""
     x = operand(bound, inputs, 0)
     if x.dtype == np.float32:
         with np.errstate(all="ignore"):

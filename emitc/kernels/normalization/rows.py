@@ -26,7 +26,6 @@ class Rows:
 
     @property
     def params(self) -> tuple[Param, ...]:
-        """The members of a kernel's parameter struct."""
         return (
             Param("outer", "int32_t", self.outer),
             Param("depth", "int32_t", self.depth, "values of a row"),

@@ -72,7 +72,6 @@ class LogSoftmax(Softmax):
 
 
 def from_tflite(node: SourceNode) -> Parsed:
-    """SOFTMAX's option."""
     node.counts((1, 1))
     return Parsed(Softmax(node.real("beta")))
 

@@ -115,7 +115,6 @@ def _sum_order(node: SourceNode, window: Window, kernel_h: int, kernel_w: int, *
 
 
 def average_from_onnx(node: SourceNode) -> Parsed:
-    """AveragePool and its relatives."""
     window, kernel_h, kernel_w, added = _onnx_parse(node)
     quantized = node.input(0).dtype != "float32"
     whole = (kernel_h, kernel_w) == image_size(node) and not window.padding.any
@@ -135,7 +134,6 @@ def average_from_onnx(node: SourceNode) -> Parsed:
 
 
 def max_from_onnx(node: SourceNode) -> Parsed:
-    """MaxPool and GlobalMaxPool."""
     if len(node.outputs) > 1:
         raise node.unsupported(
             f"{node.op_type} with the output Indices is not supported",

@@ -28,7 +28,6 @@ class DynamicQuantize(Op):
 
 
 def from_onnx(node: SourceNode) -> Parsed:
-    """One input, three outputs."""
     node.counts((1, 1), (3, 3))
     return Parsed(DynamicQuantize())
 

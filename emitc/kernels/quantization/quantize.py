@@ -106,7 +106,6 @@ def check_quantize(bound: BoundNode) -> None:
 
 
 def check_dequantize(bound: BoundNode) -> None:
-    """Refuses other types and tensors with more than one scale."""
     if bound.node.op.numerics.float_scale:
         require_dtypes(bound, [(dtype, DType.FLOAT32) for dtype in _ONNX_INTEGERS])
         _require_scales(bound, bound.input(0))
@@ -116,7 +115,6 @@ def check_dequantize(bound: BoundNode) -> None:
 
 
 def _from_real(bound: BoundNode, x: NDArray[np.float32]) -> Array:
-    """Real values to the output's type."""
     y = bound.output
     scale, zero_point = _spread(y)
     with np.errstate(all="ignore"):
@@ -131,7 +129,6 @@ def _from_real(bound: BoundNode, x: NDArray[np.float32]) -> Array:
 
 
 def _rescaled(bound: BoundNode, q: Int64) -> Int64:
-    """Quantized values to the output's scale, within its type."""
     x, y = bound.input(0), bound.output
     multiplier = multiplier_of(x.scale / y.scale)
     moved = requantize(q - x.zero_point, multiplier.q31, multiplier.shift) + y.zero_point

@@ -194,7 +194,6 @@ def _in_rows(variant: str) -> Callable[[BoundNode], Layer]:
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates of the weights."""
     return recurrence.products_of(bound, GATES)
 
 

@@ -105,7 +105,6 @@ def _four_rows(bound: BoundNode) -> Layer | str:
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates of the weights."""
     return recurrence.products_of(bound, _GATES)
 
 

@@ -98,7 +98,6 @@ def _side_by_side(bound: BoundNode) -> Layer | str:
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates of the weights."""
     return recurrence.products_of(bound, GATES)
 
 

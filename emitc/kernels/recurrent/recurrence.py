@@ -116,7 +116,6 @@ def state_shape(bound: BoundNode) -> Shape:
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """Of the outputs that are there."""
     s, state = sizes_of(bound), state_shape(bound)
     all_steps = (s.steps, s.directions, s.batches, s.units)
     if bound.op(Recurrent).layout:

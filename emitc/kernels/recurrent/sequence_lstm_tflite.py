@@ -100,7 +100,6 @@ def is_time_major(bound: BoundNode) -> bool:
 
 
 def in_float(bound: BoundNode) -> bool:
-    """Whether the operator works on float32."""
     return bound.input(X).dtype is DType.FLOAT32
 
 
@@ -424,7 +423,6 @@ def _lower_float(bound: BoundNode) -> Layer:
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates of the weights."""
     s = sizes_of(bound)
     return s.batches * s.steps * GATES * s.units * (s.inputs + s.units)
 

@@ -72,7 +72,6 @@ def from_tflite(node: SourceNode) -> Parsed:
 
 
 def in_float(bound: BoundNode) -> bool:
-    """Whether the operator works on float32."""
     return bound.input(X).dtype is DType.FLOAT32
 
 
@@ -289,7 +288,6 @@ def _filters(bound: BoundNode) -> dict[str, Array] | str:
 
 
 def work(bound: BoundNode) -> int:
-    """Multiply-accumulates."""
     filters, depth = bound.input(FEATURE).shape
     return bound.input(X).shape[0] * filters * (depth + bound.input(TIME).shape[1])
 

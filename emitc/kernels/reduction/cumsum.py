@@ -34,7 +34,6 @@ class CumSum(Op):
 
 
 def from_tflite(node: SourceNode) -> Parsed:
-    """Two flags, and the axis as a constant."""
     node.counts((2, 2))
     axes, rank = node.constant_integers(1, "axis"), len(node.input(0).shape)
     if len(axes) != 1 or not -rank <= axes[0] < rank:

@@ -62,7 +62,6 @@ class Sum(Reduction):
 
 
 def reduction_from_tflite(op: type[Reduction], node: SourceNode) -> Parsed:
-    """The parser of a reduction of TFLite."""
     node.counts((2, 2))
     rank = len(node.input(0).shape)
     listed = node.constant_integers(1, "axes")
@@ -77,14 +76,12 @@ def reduction_from_tflite(op: type[Reduction], node: SourceNode) -> Parsed:
 
 
 def reduction_from_onnx(op: type[Reduction], node: SourceNode) -> Parsed:
-    """The parser of a Reduce operator of ONNX."""
     node.counts((1, 2))
     keep_dims = bool(node.integer("keepdims", 1, 0, 1))
     return Parsed(op(onnx_axes(node), keep_dims))
 
 
 def require_elements(bound: BoundNode) -> None:
-    """Refuses a tensor without elements."""
     if 0 in bound.input(0).shape:
         raise illegal(bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", tensor=bound.input(0))
 

@@ -221,7 +221,6 @@ def check(bound: BoundNode) -> None:
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The sizes that are wanted."""
     return (tuple(axis.wanted for axis in bound.op(Resample).axes),)
 
 

@@ -44,7 +44,6 @@ def _within(values: NDArray[Any], ends: tuple[float, float], dtype: DType) -> ND
 
 
 def bounded(values: NDArray[Any], activation: str, dtype: DType) -> NDArray[Any]:
-    """The values within the bounds, in the type."""
     return _within(values, bounds(activation, dtype), dtype)
 
 
@@ -54,7 +53,6 @@ def limited(values: NDArray[Any], activation: str, dtype: DType) -> NDArray[Any]
 
 
 def onnx_activation(activation: str) -> tuple[tuple[Param, ...], KernelSpec]:
-    """The parameters and the spec of an activation that is fused into an operator of ONNX."""
     if activation == "RELU":
         return (), KernelSpec("_rectified", rectified=True)
     low, high = ACTIVATION_BOUNDS[activation]
@@ -65,6 +63,5 @@ def onnx_activation(activation: str) -> tuple[tuple[Param, ...], KernelSpec]:
 
 
 def bound_params(activation: str, dtype: DType) -> tuple[Param, Param]:
-    """The bounds as members of a parameter struct."""
     low, high = bounds(activation, dtype)
     return Param("low", dtype.c_type, low, "the activation's bounds"), Param("high", dtype.c_type, high)

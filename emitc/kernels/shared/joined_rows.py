@@ -35,7 +35,6 @@ def check_parts(bound: BoundNode, parts: int) -> None:
 
 
 def require_few(bound: BoundNode, parts: int) -> None:
-    """Refuses more than MAX_PARTS parts."""
     if parts > MAX_PARTS:
         raise unsupported(
             bound,

@@ -30,7 +30,6 @@ class RoundingTie:
 
     @property
     def params(self) -> tuple[Param, ...]:
-        """The members of a kernel's parameter struct."""
         return (
             Param("multiplier", "int32_t", self.multiplier, "x_scale / y_scale"),
             Param("right", "int32_t", self.right, "its bits of fraction beyond 16"),

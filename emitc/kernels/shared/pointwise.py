@@ -149,7 +149,6 @@ def check_real(bound: BoundNode) -> None:
 
 
 def _real(bound: BoundNode, x: Array | Int64) -> Float32:
-    """The real values of the input."""
     quantization = bound.input(0).quantization
     if bound.input(0).dtype is DType.FLOAT32:
         return np.asarray(x, np.float32)

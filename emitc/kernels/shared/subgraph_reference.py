@@ -60,7 +60,6 @@ def nested_work(graph: Graph) -> int:
 
 
 def nested_macs(graph: Graph) -> int:
-    """Multiply-accumulates of all operators inside."""
     from emitc.kernels import kernel_of
 
     return sum(kernel_of(inner).lower(inner).macs for inner in graph.bound())

@@ -160,7 +160,6 @@ def _transform(bound: BoundNode, places: Table, splitting: str, frames: tuple[Pa
 
 
 def _rfft_lower(bound: BoundNode) -> Layer:
-    """One transform a frame."""
     frame = bound.input(0).shape[-1]
     order = Table("order", "uint16_t", order_of(bound.op(RealFourier).length // 2), "which value comes where")
     frames = (Param("frames", "int32_t", bound.input(0).elements // frame), Param("frame", "int32_t", frame))

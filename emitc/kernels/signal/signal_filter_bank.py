@@ -30,7 +30,6 @@ class SignalFilterBank(Op):
 
 
 def from_tflite(node: SourceNode) -> Parsed:
-    """The options."""
     node.counts((6, 6))
     return Parsed(SignalFilterBank(node.integer("num_channels", low=1, high=1 << 15)), (0, 1, 2, 3, 4, 5))
 

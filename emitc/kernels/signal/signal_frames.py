@@ -177,7 +177,6 @@ def _stacker_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 
 def _stacker_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """A list of frames."""
     assert inputs[0] is not None and inputs[1] is not None
     op, count = bound.op(SignalStacker), int(inputs[1][0])
     old = inputs[1][1:].reshape(-1, op.channels)[: max(count, 0)]

@@ -88,7 +88,6 @@ def _append_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple
 
 
 def _lower(bound: BoundNode) -> Layer:
-    """One copy."""
     operands, tables = data_operands(bound.input(0))
     size = Param("run_bytes", "int32_t", bound.output.size_bytes, "bytes")
     return Layer("movement/copy_run", "portable", operands, tables, (Param("x_start", "int32_t", 0, "bytes"), size))

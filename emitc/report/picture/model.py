@@ -48,7 +48,6 @@ class Panel:
 
     @property
     def heading(self) -> str:
-        """Title and bytes in a line."""
         of = f" of {self.limit_bytes}" if self.limit_bytes else ""
         return f"{self.title}: {self.size_bytes}{of} bytes"
 

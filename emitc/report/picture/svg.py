@@ -94,7 +94,6 @@ class _PanelDrawing:
         self.bottom = self._names_at + _STEP_LABELS + 2 * _ROW
 
     def lines(self) -> list[str]:
-        """The elements of the panel."""
         panel = self._panel
         longest = int((max(self._right, _NARROWEST_PICTURE - _RIGHT) - _LEFT) / (_SMALL * _CHARACTER))
         elements = [f'<g class="panel">{_text(_LEFT, self._title_at, shown_name(panel.heading, 150))}']

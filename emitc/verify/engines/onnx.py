@@ -60,13 +60,11 @@ class OnnxRuntimeEngine:
         self._values = {}
 
     def input_types(self) -> list[InputType]:
-        """See Engine."""
         with refusals(self.name, "describe its inputs", _HINT):
             described = [(np.dtype(_DTYPES[i.type]), i.shape) for i in self._session.get_inputs()]
             return [(dtype, tuple(s if isinstance(s, int) else -1 for s in shape)) for dtype, shape in described]
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """See Engine."""
         # An input without a stated rank looks like a scalar here: the engine itself judges what it is given.
         types = self.input_types()
         expected = [(t, shape or array.shape) for (t, shape), array in zip(types, inputs, strict=False)]
@@ -81,7 +79,6 @@ class OnnxRuntimeEngine:
         return [np.array(value) for value in outputs[: self._output_count]]
 
     def tensors(self) -> Mapping[TensorKey, Array]:
-        """See Engine."""
         return {name: value.copy() for name, value in self._values.items()}
 
 

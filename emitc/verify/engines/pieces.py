@@ -141,11 +141,9 @@ class PiecesEngine:
         return tuple(f"{label}: {differing} of {total} elements" for label, differing, total in totals if differing)
 
     def input_types(self) -> list[InputType]:
-        """See Engine."""
         return [self._type_of(index) for index in self._graph.inputs]
 
     def reset(self) -> None:
-        """See Engine."""
         self._state: dict[tuple[bytes, bytes], Array] = {}
         self._values: dict[TensorKey, Array] = {}
         for piece in self._pieces:
@@ -153,7 +151,6 @@ class PiecesEngine:
                 piece.reset()
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """See Engine."""
         check_inputs(inputs, self.input_types())
         self._values = dict(
             zip((int(i) for i in self._graph.inputs), (np.array(x, order="C") for x in inputs), strict=True)
@@ -176,7 +173,6 @@ class PiecesEngine:
         return [self._value(int(index)) for index in self._graph.outputs]
 
     def tensors(self) -> Mapping[TensorKey, Array]:
-        """See Engine."""
         return self._values
 
     def _value(self, index: int) -> Array:

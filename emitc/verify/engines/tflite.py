@@ -52,12 +52,10 @@ class TflmEngine:
             )
 
     def input_types(self) -> list[InputType]:
-        """See Engine."""
         with refusals(self.name, "describe its inputs"):
             return _input_types(self._interpreter.get_input_details(i) for i in range(self._input_count))
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """See Engine."""
         check_inputs(inputs, self.input_types())
         with refusals(self.name, "run the model"):
             for i, array in enumerate(inputs):
@@ -67,7 +65,6 @@ class TflmEngine:
             return [np.array(self._interpreter.get_output(j)) for j in range(self._output_count)]
 
     def tensors(self) -> Mapping[TensorKey, Array]:
-        """See Engine."""
         if not (self._preserve and self._has_run):
             return {}
         with refusals(self.name, "show its tensors"):
@@ -114,12 +111,10 @@ class LiteRtEngine:
             self._interpreter.allocate_tensors()
 
     def input_types(self) -> list[InputType]:
-        """See Engine."""
         with refusals(self.name, "describe its inputs"):
             return _input_types(self._interpreter.get_input_details())
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """See Engine."""
         details = self._interpreter.get_input_details()
         check_inputs(inputs, self.input_types())
         with refusals(self.name, "run the model"):
@@ -131,7 +126,6 @@ class LiteRtEngine:
             return [np.array(self._interpreter.get_tensor(detail["index"])) for detail in outputs]
 
     def tensors(self) -> Mapping[TensorKey, Array]:
-        """See Engine."""
         if not (self._preserve and self._has_run):
             return {}
         with refusals(self.name, "show its tensors"):

@@ -398,10 +398,9 @@ def _lower_float(bound: BoundNode, macs: int) -> Layer:
     kind = KernelSpec("_bounded" if limited else "")
     return Layer(
         "convolution/transposed/conv_transpose_float",
-        "portable",
-        tuple(operands),
-        tuple(tables),
-        params,
+        operands=tuple(operands),
+        tables=tuple(tables),
+        params=params,
         macs=macs,
         spec=kind,
     )

@@ -105,10 +105,9 @@ def runtime_layer(bound: BoundNode, template: str, params: tuple[Param, ...], *,
     scale, kind = requantization(bound), spec(bound, depth)
     return Layer(
         template,
-        "portable",
-        (0, WEIGHTS, *((BIAS,) if kind.runtime_bias else ())),
-        (*bias_table(bound, kind), *requantization_tables(scale, kind)),
-        (*params, *output_params(bound, scale, activation_clamp(activation, bound.output))),
+        operands=(0, WEIGHTS, *((BIAS,) if kind.runtime_bias else ())),
+        tables=(*bias_table(bound, kind), *requantization_tables(scale, kind)),
+        params=(*params, *output_params(bound, scale, activation_clamp(activation, bound.output))),
         macs=bound.output.elements * depth,
         spec=kind,
     )

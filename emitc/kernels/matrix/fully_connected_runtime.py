@@ -138,10 +138,9 @@ def lower(bound: BoundNode) -> Layer:
         params += bound_params(bound.op(ComputedFullyConnected).activation, DType.FLOAT32)
         return Layer(
             "matrix/fully_connected_computed_float",
-            "portable",
-            operands,
-            tuple(tables),
-            params,
+            operands=operands,
+            tables=tuple(tables),
+            params=params,
             macs=work(bound),
             spec=spec,
         )

@@ -202,10 +202,9 @@ def _constant_matrix(bound: BoundNode, sizes: _Sizes, per_row: int) -> Layer:
     spec = typed(bound.input(A).dtype, DType.INT32)
     return Layer(
         "matrix/matmul_integer_constant",
-        "portable",
-        (A, *present),
-        (*tables, *absent),
-        params,
+        operands=(A, *present),
+        tables=(*tables, *absent),
+        params=params,
         macs=work(bound),
         spec=spec,
     )

@@ -91,10 +91,10 @@ def layer(bound: BoundNode, multiplier: Multiplier, exponentials: tuple[int, ...
     back = _back(multiplier)
     return Layer(
         "normalization/log_softmax",
-        "portable",
-        (0,),
-        (Table("exponentials", "int32_t", tuple(table.tolist()), "exp of minus the distance to the maximum, Q12.19"),),
-        (
+        tables=(
+            Table("exponentials", "int32_t", tuple(table.tolist()), "exp of minus the distance to the maximum, Q12.19"),
+        ),
+        params=(
             *row_params(bound.output.shape),
             Param("steps", "int32_t", len(table), "entries of the table; beyond it exp counts for nothing"),
             Param("multiplier", "int32_t", multiplier.q31, "Q31, from steps of x to Q5.26"),

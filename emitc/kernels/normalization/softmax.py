@@ -290,10 +290,8 @@ def lower(bound: BoundNode) -> Layer:
     )
     return Layer(
         "normalization/softmax",
-        "portable",
-        (0,),
-        (Table("exponentials", "int32_t", table, "exp of minus the distance to the maximum, Q31"),),
-        params,
+        tables=(Table("exponentials", "int32_t", table, "exp of minus the distance to the maximum, Q31"),),
+        params=params,
         spec=PLAIN if y.dtype is DType.INT8 else KernelSpec("_y16", y="int16_t"),
         headers=("emitc_bits.h",),
         overlaps=(in_step(bound),),

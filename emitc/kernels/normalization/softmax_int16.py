@@ -124,13 +124,11 @@ def layer(bound: BoundNode, beta: float) -> Layer:
     multiplier = multiplier_of(factor_of(bound, beta))
     return Layer(
         "normalization/softmax_s16",
-        "portable",
-        (0,),
-        (
+        tables=(
             Table("exponential", "int16_t", EXPONENTIAL, "exp(x) for x from -10 to 0, Q15"),
             Table("reciprocal", "int16_t", RECIPROCAL, "1 / (1 + x) for x from 0 to 1, Q15"),
         ),
-        (
+        params=(
             *row_params(bound.output.shape),
             Param("multiplier", "int32_t", multiplier.q31, "Q31, to 65535 for a difference of 10"),
             Param("shift", "int32_t", multiplier.shift, "positive left"),

@@ -161,10 +161,9 @@ def lower(bound: BoundNode) -> Layer:
     scratch = (Scratch("states", 2 * 4 * s.batches * s.units), Scratch("values", s.inputs + s.units))
     return Layer(
         "recurrent/dynamic_lstm",
-        "portable",
-        operands,
-        tables,
-        params,
+        operands=operands,
+        tables=tables,
+        params=params,
         scratch=scratch,
         macs=work(bound),
         headers=tanh_logistic.HEADERS,

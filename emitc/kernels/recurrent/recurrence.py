@@ -309,11 +309,10 @@ def float_layer(
     states, gates = Scratch("states", 3 * 4 * sizes_of(bound).units), bound.input(W).shape[1] // sizes_of(bound).units
     return Layer(
         template,
-        "portable",
-        operands,
-        tables,
-        params,
-        (states,),
+        operands=operands,
+        tables=tables,
+        params=params,
+        scratch=(states,),
         macs=products_of(bound, gates),
         headers=tanh_logistic.HEADERS,
     )

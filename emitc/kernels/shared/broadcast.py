@@ -196,10 +196,9 @@ def fold_layer(bound: BoundNode, kernel: Formula | str, parameters: tuple[Param,
     template, formula = printed(kernel, "elementwise/fold")
     return Layer(
         template,
-        "portable",
-        tuple(range(len(tensors))),
-        (Table("walk", "int32_t", walk, "loops of each round: four of steps, a's and b's moves; then a row's"),),
-        parameters,
+        operands=tuple(range(len(tensors))),
+        tables=(Table("walk", "int32_t", walk, "loops of each round: four of steps, a's and b's moves; then a row's"),),
+        params=parameters,
         overlaps=in_place(bound, tuple(i for i in (0, 1) if not tensors[i].is_constant)),
         spec=typed(y.dtype, y.dtype),
         formula=formula,

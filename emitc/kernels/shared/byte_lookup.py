@@ -91,10 +91,9 @@ def real_table(bound: BoundNode, results: Float32) -> Layer:
 def _lookup(bound: BoundNode, template: str, source: int, table: Table) -> Layer:
     return Layer(
         template,
-        "portable",
-        (source,),
-        (table,),
-        (Param("count", "int32_t", bound.output.elements),),
+        operands=(source,),
+        tables=(table,),
+        params=(Param("count", "int32_t", bound.output.elements),),
         overlaps=(in_step(bound, source),),
         by_rows=ByRows(counted="count"),
     )

@@ -107,8 +107,6 @@ def pointwise_layer(bound: BoundNode, kernel: Formula | str, parameters: tuple[P
     spec = typed(bound.input(0).dtype, bound.output.dtype)
     return Layer(
         template,
-        "portable",
-        (0,),
         params=(count, *parameters),
         overlaps=in_place(bound),
         spec=spec,

@@ -154,10 +154,12 @@ def move_layer(bound: BoundNode, strided: StridedLoop, fill: Table | None = None
     if not strided.loops and fill is None:
         return Layer(
             "movement/copy_run",
-            "portable",
-            operands,
-            tables,
-            (Param("x_start", "int32_t", strided.x_start, "bytes"), Param("run_bytes", "int32_t", strided.run_bytes)),
+            operands=operands,
+            tables=tables,
+            params=(
+                Param("x_start", "int32_t", strided.x_start, "bytes"),
+                Param("run_bytes", "int32_t", strided.run_bytes),
+            ),
             overlaps=(Overlap(0, 0, ElementwiseOrder(strided.run_bytes, first=strided.x_start)),) if operands else (),
             inside=(Inside(output=True, position=0, offset_bytes=strided.x_start),) if operands else (),
         )

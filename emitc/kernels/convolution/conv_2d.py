@@ -140,7 +140,7 @@ def _problem(bound: BoundNode) -> MacProblem:
     return MacProblem(bound, accumulation.weights_of(bound), op.activation, op.zero_point_folded, op.window)
 
 
-def _integers(make: Callable[..., Layer | str], **form: Any) -> Callable[[BoundNode], Layer | str]:
+def _integers(make: Callable[..., Layer], **form: Any) -> Callable[[BoundNode], Layer | str]:
     """The maker of a row: what a function of emitc/kernels/mac makes of the convolution. form: its further arguments."""
     return _by_columns(maker(_problem, make, **form))
 

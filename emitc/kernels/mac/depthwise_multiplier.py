@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from emitc.ir import DType
 from emitc.kernels.mac import accumulation, dsp_int8, int16_dsp_mve
-from emitc.kernels.mac.problem import FOUR_BITS, POINTER_BYTES, FoldedWeights, MacProblem, packed_table
+from emitc.kernels.mac.problem import FOUR_BITS, POINTER_BYTES, FoldedWeights, MacProblem, NoKernel, packed_table
 from emitc.kernels.mac.requantization import requantization
 from emitc.kernels.mac.weight_packing import shape_text
 from emitc.layer import Layer, Param, Scratch, Table
@@ -43,16 +43,16 @@ def _multiplier(problem: MacProblem) -> int:
     return problem.channels // problem.bound.input(0).shape[3]
 
 
-def mve_depthwise(problem: MacProblem) -> Layer | str:
+def mve_depthwise(problem: MacProblem) -> Layer:
     bound, out = problem.bound, problem.channels
     x, y = bound.input(0), bound.output
     if bound.node.op.numerics.float_scale or x.dtype is not y.dtype or x.dtype not in (DType.INT8, DType.INT16):
-        return f"{x.dtype.value} to {y.dtype.value} by float32 factors: there is code for fixed point"
+        raise NoKernel(f"{x.dtype.value} to {y.dtype.value} by float32 factors: there is code for fixed point")
     if bound.input(1).dtype.packed or problem.filters.dtype != np.int8:
-        return FOUR_BITS
+        raise NoKernel(FOUR_BITS)
     spec = accumulation.spec(bound, problem.matrix)
     if spec.acc != "int32_t":
-        return "its sums need 64 bits"
+        raise NoKernel("its sums need 64 bits")
     multiplier, scale, outputs = _multiplier(problem), requantization(bound), np.arange(out, dtype=np.int64)
     factors, shifts = (np.zeros(out, np.int64) + np.array(values) for values in (scale.q31, scale.shift))
     shift = Table("shift", "int8_t", _filled(shifts), "shift of the product, positive left")
@@ -79,8 +79,8 @@ def mve_depthwise(problem: MacProblem) -> Layer | str:
     return folded.layer("convolution/depthwise_spread_mve", tables, params, ahead=ahead, headers=("emitc_mve.h",))
 
 
-def dsp_depthwise(problem: MacProblem) -> Layer | str:
-    """The layer for DSP instructions, or why there is none.
+def dsp_depthwise(problem: MacProblem) -> Layer:
+    """The layer for DSP instructions; raises NoKernel where there is none.
 
     The kernel lists where the taps of a window read, pixel by pixel of the output; outside of the input they read a pixel of zero
     points. Of a number of outputs that is no multiple of four, the last four are computed at the end, some of them again.
@@ -88,10 +88,8 @@ def dsp_depthwise(problem: MacProblem) -> Layer | str:
     bound, out, x = problem.bound, problem.channels, problem.bound.input(0)
     is_int16, (kernel_h, kernel_w) = int16_dsp_mve.applies(bound), problem.kernel
     if out < _LANES:
-        return "it has fewer than four output channels"
+        raise NoKernel("it has fewer than four output channels")
     folded = int16_dsp_mve.fold(problem) if is_int16 else dsp_int8.fold(problem)
-    if isinstance(folded, str):
-        return folded
     multiplier = _multiplier(problem)
     form = "one" if multiplier == 1 else "even" if multiplier % 2 == 0 else ""
     firsts = [*range(0, out - _LANES, _LANES), out - _LANES]

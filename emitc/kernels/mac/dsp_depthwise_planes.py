@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADERS, fold
-from emitc.kernels.mac.problem import MacProblem, packed_table
+from emitc.kernels.mac.problem import MacProblem, NoKernel, packed_table
 from emitc.layer import ByRows, ChannelOrder, Layer, Overlap, Param, Scratch
 from emitc.numerics.requantize import Int64
 
@@ -80,20 +80,18 @@ def _planes(problem: MacProblem) -> Planes:
     return Planes(*problem.kernel, problem.bound.output.shape[2], problem.channels)
 
 
-def depthwise(problem: MacProblem) -> Layer | str:
-    """The layer of a depthwise convolution with one filter per channel; or why there is none."""
+def depthwise(problem: MacProblem) -> Layer:
+    """The layer of a depthwise convolution with one filter per channel; raises NoKernel where there is none."""
     window, bound = problem.window, problem.bound
     assert window is not None
     if (window.stride_h, window.stride_w, window.dilation_h, window.dilation_w) != (1, 1, 1, 1):
-        return "it has a stride or a dilation"
+        raise NoKernel("it has a stride or a dilation")
     planes = _planes(problem)
     if planes.band < 2:
-        return f"its window has more than {_ROWS - 1} rows"
+        raise NoKernel(f"its window has more than {_ROWS - 1} rows")
     if problem.channels < 4 and not planes.fast:
-        return "it has fewer than four channels"
+        raise NoKernel("it has fewer than four channels")
     folded = fold(problem)
-    if isinstance(folded, str):
-        return folded
     (batches, in_h, in_w, channels), (_, out_h, out_w, _) = bound.input(0).shape, bound.output.shape
     pairs = max((window.padding.left + in_w + 1) // 2, planes.columns)
     group = 2 if planes.fast and (channels < 4 or 4 * _STRIP_BYTES * pairs > _FOUR_BYTES) else 4

@@ -26,6 +26,7 @@ from emitc.kernels.mac.problem import (
     WEIGHT_ZERO_POINTS,
     FoldedWeights,
     MacProblem,
+    NoKernel,
     packed_table,
 )
 from emitc.kernels.mac.weight_packing import (
@@ -100,42 +101,40 @@ def weights_zero(bound: BoundNode) -> int:
     return zeros.pop() if len(zeros) == 1 else 0
 
 
-def fold(problem: MacProblem) -> FoldedWeights | str:
-    """The numbers of the kernels for pairs; or why there are none."""
+def fold(problem: MacProblem) -> FoldedWeights:
+    """The numbers of the kernels for pairs; raises NoKernel where there are none."""
     folded = problem.fold()
-    if isinstance(folded, str):
-        return folded
     folded = folded.simplified()
     return folded.short_requantization(folded.largest_sum)
 
 
-def fold_windows(problem: MacProblem) -> FoldedWeights | str:
+def fold_windows(problem: MacProblem) -> FoldedWeights:
     """The same for kernels whose windows are runs of the input, and which compute two channels at a time."""
     if problem.is_dilated:
-        return DILATED
-    return ONE_CHANNEL if problem.channels == 1 else fold(problem)
+        raise NoKernel(DILATED)
+    if problem.channels == 1:
+        raise NoKernel(ONE_CHANNEL)
+    return fold(problem)
 
 
-def _with_weight_zero(folded: FoldedWeights, zero: int) -> FoldedWeights | str:
+def _with_weight_zero(folded: FoldedWeights, zero: int) -> FoldedWeights:
     """The same with weights as the model has them, for a kernel that subtracts their zero point times the sum of the values."""
     weights = replace(folded, filters=folded.filters + zero, spec=folded.spec.extended("_zero", weight_zero=True))
     if weights.largest_sum + 128 * abs(zero) * weights.filters.shape[1] > INT32_MAX:
-        return "sums with the zero points of the weights could overflow int32"
+        raise NoKernel("sums with the zero points of the weights could overflow int32")
     return weights
 
 
-def convolution(problem: MacProblem, *, tile: str = "4px", scratch: bool = True) -> Layer | str:
-    """The layer of a convolution without groups or of a fully connected layer; or why there is none.
+def convolution(problem: MacProblem, *, tile: str = "4px", scratch: bool = True) -> Layer:
+    """The layer of a convolution without groups or of a fully connected layer; raises NoKernel where there is none.
 
     tile: of `TILES`. scratch: whether the kernel may have working memory.
     """
     window, (kernel_h, kernel_w), form = problem.window, problem.kernel, TILES[tile]
     folded = fold(problem) if window is None else fold_windows(problem)
-    if isinstance(folded, str):
-        return folded
     is_product = problem.is_matrix_product
     if form.pixels < PIXELS and (is_product or problem.pixels < PIXELS or problem.channels < PIXELS):
-        return "less than four channels or pixels, or windows of one pixel"
+        raise NoKernel("less than four channels or pixels, or windows of one pixel")
     if is_product:
         return _matrix_product(folded, ByRows(counted="rows"), scratch=scratch)
     assert window is not None
@@ -143,23 +142,22 @@ def convolution(problem: MacProblem, *, tile: str = "4px", scratch: bool = True)
     if problem.pixels == 1 and window.dilation_h == 1 and not window.padding.any and one_run:
         return _matrix_product(folded, None, scratch=scratch)
     if form.rowwise and kernel_h == 1:
-        return "its window has one row"
+        raise NoKernel("its window has one row")
     if scratch:
         return _tiled(folded, form)
-    return WEIGHT_ZERO_POINTS if weights_zero(problem.bound) else _without_scratch(folded)
+    if weights_zero(problem.bound):
+        raise NoKernel(WEIGHT_ZERO_POINTS)
+    return _without_scratch(folded)
 
 
-def _tiled(folded: FoldedWeights, tile: Tile) -> Layer | str:
+def _tiled(folded: FoldedWeights, tile: Tile) -> Layer:
     problem, (kernel_h, _) = folded.problem, folded.problem.kernel
     channels = problem.channels
     zero_params: tuple[Param, ...] = ()
     zero = weights_zero(problem.bound)
     folded = folded.joined(zero)
     if zero:
-        with_zero = _with_weight_zero(folded, zero)
-        if isinstance(with_zero, str):
-            return with_zero
-        folded = with_zero
+        folded = _with_weight_zero(folded, zero)
     runs, joined = folded.filters.reshape(channels, kernel_h, -1), folded.spec.joined
     if zero:
         values, words, zero_params = _with_zero_words(runs, zero, joined=joined)
@@ -210,7 +208,7 @@ def _without_scratch(folded: FoldedWeights) -> Layer:
     )
 
 
-def _matrix_product(folded: FoldedWeights, by_rows: ByRows | None, *, scratch: bool) -> Layer | str:
+def _matrix_product(folded: FoldedWeights, by_rows: ByRows | None, *, scratch: bool) -> Layer:
     problem = folded.problem
     out, depth = folded.filters.shape
     by_row = problem.pixels < PIXELS or out == 1 or not scratch
@@ -219,10 +217,7 @@ def _matrix_product(folded: FoldedWeights, by_rows: ByRows | None, *, scratch: b
     few = by_row and out < BLOCK
     folded = replace(folded, spec=folded.spec.extended("_few", window="few")) if few else folded.joined(zero)
     if zero:
-        with_zero = _with_weight_zero(folded, zero)
-        if isinstance(with_zero, str):
-            return with_zero
-        folded = with_zero
+        folded = _with_weight_zero(folded, zero)
     if by_row:
         if zero:
             zero_params = (Param("weights_zero", "int32_t", zero, "the weights' zero point"),)
@@ -250,8 +245,8 @@ def _matrix_product(folded: FoldedWeights, by_rows: ByRows | None, *, scratch: b
     )
 
 
-def depthwise(problem: MacProblem, *, scratch: bool = True) -> Layer | str:
-    """The layer of a depthwise convolution with one filter per channel; or why there is none.
+def depthwise(problem: MacProblem, *, scratch: bool = True) -> Layer:
+    """The layer of a depthwise convolution with one filter per channel; raises NoKernel where there is none.
 
     scratch: whether the kernel may have working memory. Without it the pixel of zero points is a constant.
 
@@ -259,8 +254,6 @@ def depthwise(problem: MacProblem, *, scratch: bool = True) -> Layer | str:
     before the first one's window is read for the last time. Weights with a zero point have 16 bits.
     """
     folded = fold(problem)
-    if isinstance(folded, str):
-        return folded
     channels, (kernel_h, kernel_w) = problem.channels, problem.kernel
     is_3x3, whole, spec = problem.kernel == (3, 3), channels // BLOCK * BLOCK, folded.spec
     if whole < channels:
@@ -276,7 +269,7 @@ def depthwise(problem: MacProblem, *, scratch: bool = True) -> Layer | str:
     sizes = {"padding_pixel": channels if scratch else 0, "taps": 0 if is_3x3 else POINTER_BYTES * kernel_h * kernel_w}
     if not scratch:
         if sizes["taps"]:
-            return "other windows than 3x3 need working memory"
+            raise NoKernel("other windows than 3x3 need working memory")
         what = "the pixel outside of the image: every channel is the zero point"
         pixel = (problem.bound.input(0).zero_point,) * channels
         tables = (*tables, Table("padding_pixel", "int8_t", pixel, what))

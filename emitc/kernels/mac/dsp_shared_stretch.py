@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from emitc.kernels.mac.dsp_int8 import CHANNEL_PAIRS, PIXEL_HEADERS, fold_windows
-from emitc.kernels.mac.problem import MacProblem, packed_table
+from emitc.kernels.mac.problem import MacProblem, NoKernel, packed_table
 from emitc.kernels.mac.weight_packing import adjacent_order, pack_filter_pairs
 from emitc.layer import ByRows, Layer, Param, Scratch
 
@@ -63,18 +63,16 @@ def _stretch(problem: MacProblem, pixels: int) -> Stretch:
     return Stretch(pixels, kernel_w * depth, problem.window.stride_w * depth)
 
 
-def convolution(problem: MacProblem, *, pixels: int) -> Layer | str:
-    """The layer of a convolution without groups; or why there is none. pixels: of a row of the output, computed at a time."""
+def convolution(problem: MacProblem, *, pixels: int) -> Layer:
+    """The layer of a convolution without groups. pixels: of a row of the output, computed at a time. Raises NoKernel."""
     folded = fold_windows(problem)
-    if isinstance(folded, str):
-        return folded
     stretch, (kernel_h, _) = _stretch(problem, pixels), problem.kernel
     if problem.bound.output.shape[2] < pixels:
-        return f"less than {pixels} pixels in a row"
+        raise NoKernel(f"less than {pixels} pixels in a row")
     if stretch.step >= stretch.run:
-        return "its windows do not overlap along the row"
+        raise NoKernel("its windows do not overlap along the row")
     if stretch.words > MOST_WORDS:
-        return f"more than {2 * MOST_WORDS} values in a row of the window"
+        raise NoKernel(f"more than {2 * MOST_WORDS} values in a row of the window")
     folded = folded.joined()
     runs = folded.filters.reshape(problem.channels, kernel_h, stretch.run)
     values, words = pack_filter_pairs(runs, adjacent_order(stretch.run), joined=folded.spec.joined)

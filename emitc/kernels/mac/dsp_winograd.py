@@ -18,7 +18,7 @@ import numpy as np
 from emitc.errors import Reason
 from emitc.ir import Shape
 from emitc.kernels.mac.dsp_int8 import CHANNEL_PAIRS, HEADERS, fold_windows
-from emitc.kernels.mac.problem import MacProblem, packed_table
+from emitc.kernels.mac.problem import MacProblem, NoKernel, packed_table
 from emitc.kernels.mac.weight_packing import filter_groups, widening_order
 from emitc.layer import ByRows, Layer, Param, Scratch
 from emitc.numerics.requantize import INT32_MAX, Int64
@@ -51,8 +51,8 @@ _MOST_CHANNELS = 4096
 """Of outputs whose 16 pixels have their places in 16 bits."""
 
 
-def convolution(problem: MacProblem, *, run_time: bool = False) -> Layer | str:
-    """The layer of a convolution without groups; or why there is none.
+def convolution(problem: MacProblem, *, run_time: bool = False) -> Layer:
+    """The layer of a convolution without groups; raises NoKernel where there is none.
 
     run_time: the weights are transformed in working memory for every 16 pixels. Otherwise they are constants, which take four
     times the bytes of the model's.
@@ -60,20 +60,20 @@ def convolution(problem: MacProblem, *, run_time: bool = False) -> Layer | str:
     window, (kernel_h, kernel_w) = problem.window, problem.kernel
     depth = problem.filters.shape[3]
     if window is None or kernel_w != 3 or window.stride_w != 1:
-        return Reason("its windows do not have three columns, one column apart", "a window of 3x3 and a stride of 1")
+        raise NoKernel(
+            Reason("its windows do not have three columns, one column apart", "a window of 3x3 and a stride of 1")
+        )
     if depth % 4:
-        return Reason("its input's channels are no multiple of four", "a multiple of four")
+        raise NoKernel(Reason("its input's channels are no multiple of four", "a multiple of four"))
     folded = fold_windows(problem)
-    if isinstance(folded, str):
-        return folded
     filters = folded.filters.reshape(problem.channels, kernel_h, kernel_w, depth)
     if _largest(filters) > INT32_MAX or folded.largest_sum > INT32_MAX // 8:
-        return "sums of transformed products could overflow int32"
+        raise NoKernel("sums of transformed products could overflow int32")
     tiles, together = _TOGETHER[run_time]
     if problem.channels < together:
-        return f"it has less than {together} output channels"
+        raise NoKernel(f"it has less than {together} output channels")
     if problem.channels > _MOST_CHANNELS:
-        return f"it has more than {_MOST_CHANNELS} output channels"
+        raise NoKernel(f"it has more than {_MOST_CHANNELS} output channels")
     words = kernel_h * depth // 2
     pairs = _pairs(filters, together)
     if run_time:

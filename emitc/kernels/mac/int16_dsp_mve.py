@@ -11,7 +11,7 @@ import numpy as np
 
 from emitc.ir import BoundNode, DType
 from emitc.kernels.mac import accumulation, dsp_int8
-from emitc.kernels.mac.problem import DILATED, FOUR_BITS, ONE_CHANNEL, FoldedWeights, MacProblem, packed_table
+from emitc.kernels.mac.problem import DILATED, FOUR_BITS, ONE_CHANNEL, FoldedWeights, MacProblem, NoKernel, packed_table
 from emitc.kernels.mac.requantization import requantization
 from emitc.kernels.mac.weight_packing import BLOCK, adjacent_order, pack_filter_pairs, pack_filter_quads
 from emitc.kernels.shared.windows import BY_ROWS, whole_window
@@ -30,19 +30,19 @@ def applies(bound: BoundNode) -> bool:
     return bound.input(0).dtype is DType.INT16 and bound.output.dtype is DType.INT16
 
 
-def fold(problem: MacProblem) -> FoldedWeights | str:
-    """The numbers of the kernels; or why there are none. There is no zero point to fold."""
+def fold(problem: MacProblem) -> FoldedWeights:
+    """The numbers of the kernels; raises NoKernel where there are none. There is no zero point to fold."""
     bound, filters = problem.bound, problem.matrix
     if bound.input(1).dtype.packed:
-        return FOUR_BITS
+        raise NoKernel(FOUR_BITS)
     if filters.dtype != np.int8:
-        return "weights with zero points"
+        raise NoKernel("weights with zero points")
     quantization = bound.input(0).quantization
     if not problem.folded and quantization and any(quantization.zero_points):
-        return "its int16 values have a zero point"
+        raise NoKernel("its int16 values have a zero point")
     spec = accumulation.spec(bound, filters)
     if spec.acc != "int32_t":
-        return "sums of 64 bits"
+        raise NoKernel("sums of 64 bits")
     bias = accumulation.bias_of(bound, problem.channels)
     return FoldedWeights(problem, filters.astype(np.int64), bias, requantization(bound), spec)
 
@@ -53,18 +53,16 @@ def number_tables(folded: FoldedWeights) -> tuple[Table, ...]:
     return (bias, *folded.scaling_tables)
 
 
-def dsp_convolution(problem: MacProblem) -> Layer | str:
+def dsp_convolution(problem: MacProblem) -> Layer:
     """The DSP layer of a convolution without groups, or of a fully connected layer: four pixels and two channels at a time."""
     folded, out = fold(problem), problem.channels
-    if isinstance(folded, str):
-        return folded
     if problem.is_dilated:
-        return DILATED
+        raise NoKernel(DILATED)
     few = problem.pixels < _FEW_ROWS or (problem.window is None and out < 2)
     if problem.is_matrix_product and few:
         return _rows(folded)
     if out == 1:
-        return ONE_CHANNEL
+        raise NoKernel(ONE_CHANNEL)
     runs = folded.filters.reshape(out, problem.kernel[0], -1)
     values, words = pack_filter_pairs(runs, adjacent_order(runs.shape[2]))
     weights = packed_table(values, problem.bound.input(1).shape, dsp_int8.CHANNEL_PAIRS, dsp_int8.PIXELS)
@@ -98,13 +96,11 @@ def _rows(folded: FoldedWeights) -> Layer:
     )
 
 
-def mve_convolution(problem: MacProblem) -> Layer | str:
+def mve_convolution(problem: MacProblem) -> Layer:
     """The MVE layer of a convolution without groups, or of a fully connected layer: four channels at a time."""
     folded = fold(problem)
-    if isinstance(folded, str):
-        return folded
     if problem.is_dilated:
-        return DILATED
+        raise NoKernel(DILATED)
     weights = packed_table(folded.filters.reshape(-1), problem.bound.input(1).shape, "filter by filter", 1)
     return folded.layer(
         "convolution/conv_2d_shorts_mve",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array
 from emitc.kernels.mac.mve_int8 import OUTPUT_HEADERS, channel_order, fold, inner_columns, ordered_tables
-from emitc.kernels.mac.problem import POINTER_BYTES, FoldedWeights, MacProblem, packed_table
+from emitc.kernels.mac.problem import POINTER_BYTES, FoldedWeights, MacProblem, NoKernel, packed_table
 from emitc.kernels.mac.weight_packing import LANES, pack_mve_taps
 from emitc.layer import Layer, Param, Scratch, Table
 
@@ -30,17 +30,15 @@ def pairs_fit(filters: Array) -> bool:
     )
 
 
-def depthwise(problem: MacProblem) -> Layer | str:
-    """The layer of a depthwise convolution with one filter for each channel; or why there is none."""
+def depthwise(problem: MacProblem) -> Layer:
+    """The layer of a depthwise convolution with one filter for each channel; raises NoKernel where there is none."""
     taps, channels, window = problem.matrix.T, problem.channels, problem.window
     assert window is not None
     if not pairs_fit(taps):
-        return "a weight is -128"
+        raise NoKernel("a weight is -128")
     folded = fold(problem)
-    if isinstance(folded, str):
-        return folded
     if folded.spec.rounding == "any":
-        return "a factor of one or more, or an accumulator near 32 bits"
+        raise NoKernel("a factor of one or more, or an accumulator near 32 bits")
     together = LANES // channels if window.stride_w == 1 and LANES % channels == 0 else 1
     params = (
         *inner_columns(problem),

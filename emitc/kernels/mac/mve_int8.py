@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.kernels.mac.problem import DILATED, FULL, FoldedWeights, MacProblem, packed_table, rounding
+from emitc.kernels.mac.problem import DILATED, FULL, FoldedWeights, MacProblem, NoKernel, packed_table, rounding
 from emitc.kernels.mac.requantization import Requantization, requantization_tables
 from emitc.kernels.mac.weight_packing import LANES, pack_mve_blocks, pack_mve_groups, shape_text
 from emitc.kernels.shared.windows import BY_ROWS
@@ -38,15 +38,13 @@ _CHUNK = 16
 """Output channels of one row whose sums are kept at a time."""
 
 
-def fold(problem: MacProblem) -> FoldedWeights | str:
-    """The numbers of the kernels for vectors; or why there are none.
+def fold(problem: MacProblem) -> FoldedWeights:
+    """The numbers of the kernels for vectors; raises NoKernel where there are none.
 
     They round halves up where negative results do not matter. They round as the portable kernels do where there are shifts to
     the left, or sums so large that an output could wrap.
     """
     folded = problem.fold()
-    if isinstance(folded, str):
-        return folded
     scale, clamped = folded.scale, problem.clamp != FULL
     ending = "_clamped" if clamped else ""
     if not scale.q31:
@@ -98,10 +96,10 @@ def inner_columns(problem: MacProblem) -> tuple[Param, Param]:
     )
 
 
-def convolution(problem: MacProblem) -> Layer | str:
-    """The layer of a convolution without groups or of a fully connected layer; or why there is none."""
+def convolution(problem: MacProblem) -> Layer:
+    """The layer of a convolution without groups or of a fully connected layer; raises NoKernel where there is none."""
     if problem.is_dilated:
-        return DILATED
+        raise NoKernel(DILATED)
     window = problem.window
     whole_image = window is None or (not window.padding.any and window.dilation_h == 1)
     if whole_image and problem.pixels == 1 and problem.matrix.shape[1] == problem.bound.input(0).elements:
@@ -109,13 +107,11 @@ def convolution(problem: MacProblem) -> Layer | str:
     return _pixel_pairs(problem)
 
 
-def _pixel_pairs(problem: MacProblem) -> Layer | str:
+def _pixel_pairs(problem: MacProblem) -> Layer:
     out, depth = problem.matrix.shape
     if out < CHANNELS and depth < _LONG_ROW:
-        return "it has fewer than four output channels"
+        raise NoKernel("it has fewer than four output channels")
     folded = fold(problem)
-    if isinstance(folded, str):
-        return folded
     direct = _is_direct(problem)
     size = depth if direct else -(-depth // LANES) * LANES
     values = np.pad(_records(folded, size, range(CHANNELS)), (0, LANES))  # the kernel loads the next weights ahead
@@ -168,10 +164,8 @@ def _records(folded: FoldedWeights, size: int, order: Sequence[int]) -> NDArray[
     return values
 
 
-def _row(problem: MacProblem) -> Layer | str:
+def _row(problem: MacProblem) -> Layer:
     folded = fold(problem)
-    if isinstance(folded, str):
-        return folded
     out, depth = folded.filters.shape
     params = (*problem.size_params[1:], *problem.output_params)
     if out < CHANNELS and depth >= _LONG_ROW:

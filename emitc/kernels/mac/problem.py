@@ -48,6 +48,10 @@ _JOINED_SUM = (1 << 23) - 3 * 128 * 128
 """A second sum of joined weights has 24 bits, with its sign; kernels may add up to three products of bytes later."""
 
 
+class NoKernel(Exception):
+    """Raised with the reason for which a kernel cannot run a problem."""
+
+
 @dataclass(frozen=True, slots=True)
 class MacProblem:
     """A convolution without groups, a depthwise convolution, or a fully connected layer.
@@ -127,11 +131,13 @@ class MacProblem:
         """Output offset, clamp, and step from channel to channel in the tables of multipliers and shifts."""
         return output_params(self.bound, requantization(self.bound), self.clamp)
 
-    def fold(self) -> FoldedWeights | str:
-        """The numbers with the zero point folded into the bias; or why that cannot be."""
+    def fold(self) -> FoldedWeights:
+        """The numbers with the zero point folded into the bias. Raises NoKernel where that cannot be."""
         filters = self.matrix.astype(np.int64)
         bias = bias_inside(self.bound, filters, folded=self.folded)
-        return BIAS_OVERFLOWS if bias is None else FoldedWeights(self, filters, bias, requantization(self.bound))
+        if bias is None:
+            raise NoKernel(BIAS_OVERFLOWS)
+        return FoldedWeights(self, filters, bias, requantization(self.bound))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +289,15 @@ def packed_table(
 
 
 def maker(
-    problem: Callable[[BoundNode], MacProblem], make: Callable[..., Layer | str], **form: Any
+    problem: Callable[[BoundNode], MacProblem], make: Callable[..., Layer], **form: Any
 ) -> Callable[[BoundNode], Layer | str]:
-    """The maker of a variant: what `make` gives for a node's problem. form: its further arguments."""
-    return lambda bound: make(problem(bound), **form)
+    """The maker of a variant: what `make` gives for a node's problem, or the reason of NoKernel. form: its further arguments."""
+
+    def made(bound: BoundNode) -> Layer | str:
+        try:
+            return make(problem(bound), **form)
+        except NoKernel as refusal:
+            reason: str = refusal.args[0]
+            return reason
+
+    return made

@@ -14,7 +14,15 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.errors import Reason
-from emitc.kernels.mac.problem import DILATED, POINTER_BYTES, SEVERAL_FILTERS, FoldedWeights, MacProblem, factor_parts
+from emitc.kernels.mac.problem import (
+    DILATED,
+    POINTER_BYTES,
+    SEVERAL_FILTERS,
+    FoldedWeights,
+    MacProblem,
+    NoKernel,
+    factor_parts,
+)
 from emitc.kernels.mac.weight_packing import shape_text, weight_table
 from emitc.kernels.shared.windows import whole_window
 from emitc.layer import AccessOrder, ByRows, Layer, Param, Scratch, Table, WindowOrder, by_channel
@@ -43,11 +51,9 @@ _NO_FOURS = Reason("its weights are too large, or its rows too few, for four pro
 _PAIR_OVERFLOWS = Reason("two adjacent weights are -128", "weights of -127 to 127")
 
 
-def fold(problem: MacProblem, *, mul32: bool) -> FoldedWeights | str:
-    """The numbers of the kernels; or why there are none. mul32: for cores whose products have 32 bits only."""
+def fold(problem: MacProblem, *, mul32: bool) -> FoldedWeights:
+    """The numbers of the kernels; raises NoKernel where there are none. mul32: for cores whose products have 32 bits only."""
     folded = problem.fold()
-    if isinstance(folded, str):
-        return folded
     folded = folded.simplified()
     largest, scale = folded.largest_sum, folded.scale
     folded = folded.short_requantization(2 * largest)  # the short functions take four times the sum
@@ -66,25 +72,23 @@ def _exact_in_integers(folded: FoldedWeights) -> bool:
     return bool((left >= 0).all() and (left <= _LARGEST_LEFT).all() and (shifted < 1 << 31).all())
 
 
-def convolution(problem: MacProblem, *, mul32: bool = False, fours: bool = False) -> Layer | str:
-    """The layer of a convolution without groups or of a fully connected layer; or why there is none. mul32: as in `fold`.
+def convolution(problem: MacProblem, *, mul32: bool = False, fours: bool = False) -> Layer:
+    """The layer of a convolution without groups or of a fully connected layer; raises NoKernel where there is none.
 
-    fours: the products of four weights are added before they are split, for cores with many registers.
+    mul32: as in `fold`. fours: the products of four weights are added before they are split, for cores with many registers.
     """
     if problem.is_dilated:
-        return DILATED
+        raise NoKernel(DILATED)
     folded = fold(problem, mul32=mul32)
-    if isinstance(folded, str):
-        return folded
     is_product, window = problem.is_matrix_product, problem.window
     reads_rows = is_product and not _in_tiles(problem.pixels)
     if fours:
         weights = None if reads_rows else _fours_table(folded.filters, problem.filters.shape)
         if weights is None:
-            return _NO_FOURS
+            raise NoKernel(_NO_FOURS)
         folded = replace(folded, spec=folded.spec.extended("_fours", window="fours"))
     elif not (window is None and reads_rows) and not _pairs_fit(folded.filters):
-        return _PAIR_OVERFLOWS
+        raise NoKernel(_PAIR_OVERFLOWS)
     elif reads_rows:
         return _rows(folded, mul32=mul32)
     else:
@@ -103,7 +107,7 @@ def convolution(problem: MacProblem, *, mul32: bool = False, fours: bool = False
             headers=headers,
         )
     if not _in_tiles(problem.pixels // problem.bound.output.shape[0]):
-        return _NOT_IN_TILES
+        raise NoKernel(_NOT_IN_TILES)
     # Where nothing is outside the input, no row of a window is put together.
     _, _, kernel_w, depth = problem.filters.shape
     edge = -(-2 * kernel_w * depth // 4) * 4 if window and window.padding.any else 0
@@ -117,20 +121,18 @@ def convolution(problem: MacProblem, *, mul32: bool = False, fours: bool = False
     )
 
 
-def depthwise(problem: MacProblem, *, mul32: bool = False) -> Layer | str:
-    """The layer of a depthwise convolution with one filter per channel; or why there is none.
+def depthwise(problem: MacProblem, *, mul32: bool = False) -> Layer:
+    """The layer of a depthwise convolution with one filter per channel; raises NoKernel where there is none.
 
     Four pixels are computed at a time, channel by channel. So the last one's first channels are stored before the first one's
     window is read for the last time.
     """
     channels, y = problem.channels, problem.bound.output
     if channels != problem.bound.input(0).shape[3]:
-        return SEVERAL_FILTERS
+        raise NoKernel(SEVERAL_FILTERS)
     if not _in_tiles(y.shape[1] * y.shape[2]):
-        return _NOT_IN_TILES
+        raise NoKernel(_NOT_IN_TILES)
     folded = fold(problem, mul32=mul32)
-    if isinstance(folded, str):
-        return folded
     is_3x3 = problem.kernel == (3, 3)
     if is_3x3:
         folded = replace(folded, spec=folded.spec.extended("_3x3", window="3x3"))
@@ -147,8 +149,8 @@ def depthwise(problem: MacProblem, *, mul32: bool = False) -> Layer | str:
     return replace(layer, overlaps=tuple(replace(overlap, order=_tiled(overlap.order)) for overlap in layer.overlaps))
 
 
-def depthwise_columns(problem: MacProblem) -> Layer | str:
-    """The layer of a depthwise 3x3 convolution whose weights of a channel stay in registers; or why there is none.
+def depthwise_columns(problem: MacProblem) -> Layer:
+    """The layer of a depthwise 3x3 convolution whose weights of a channel stay in registers; raises NoKernel where there is none.
 
     A column of values meets all weights before the next one is read. Only a channel's own values lie where its outputs go, if
     the distance from the input to the output is a number of whole pixels.
@@ -156,16 +158,14 @@ def depthwise_columns(problem: MacProblem) -> Layer | str:
     window, (_, out_h, out_w, channels) = problem.window, problem.bound.output.shape
     _, in_h, in_w, in_channels = problem.bound.input(0).shape
     if channels != in_channels:
-        return SEVERAL_FILTERS
+        raise NoKernel(SEVERAL_FILTERS)
     if problem.kernel != (3, 3) or window is None or (window.dilation_h, window.dilation_w) != (1, 1):
-        return _NOT_3X3
+        raise NoKernel(_NOT_3X3)
     below = (out_h - 1) * window.stride_h - window.padding.top + 3 - in_h
     beyond = (out_w - 1) * window.stride_w - window.padding.left + 3 - in_w
     if window.stride_w > 2 or max(window.padding.top, below, window.padding.left, beyond) > 1:
-        return _NOT_BY_COLUMNS
+        raise NoKernel(_NOT_BY_COLUMNS)
     folded = fold(problem, mul32=False)
-    if isinstance(folded, str):
-        return folded
     stride = str(window.stride_w)
     folded = replace(folded, spec=folded.spec.extended(f"_step{stride}", window=stride))
     what = f"{shape_text(problem.filters.shape)}, channel by channel"

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.kernels.mac import scalar_int8
-from emitc.kernels.mac.problem import DILATED, SEVERAL_FILTERS, FoldedWeights, MacProblem, packed_table
+from emitc.kernels.mac.problem import DILATED, SEVERAL_FILTERS, FoldedWeights, MacProblem, NoKernel, packed_table
 from emitc.kernels.mac.weight_packing import pack_word_blocks, shape_text
 from emitc.kernels.shared.windows import BY_ROWS, whole_window
 from emitc.layer import ByRows, Layer, Param, Scratch, Table, WindowOrder
@@ -31,21 +31,19 @@ _WIDE_ROW = 16
 """Output pixels of a row from which on it is worth to make single rows: the input's rows become planes again for each."""
 
 
-def fold(problem: MacProblem) -> FoldedWeights | str:
-    """The numbers of the kernels; or why there are none. The short functions are those of these cores."""
+def fold(problem: MacProblem) -> FoldedWeights:
+    """The numbers of the kernels; raises NoKernel where there are none. The short functions are those of these cores."""
     folded = scalar_int8.fold(problem, mul32=False)
-    if isinstance(folded, str) or not folded.spec.rounding:
+    if not folded.spec.rounding:
         return folded
     return replace(folded, spec=replace(folded.spec, rounding=f"{folded.spec.rounding}_xpulp"))
 
 
-def convolution(problem: MacProblem) -> Layer | str:
-    """The layer of a convolution without groups or of a fully connected layer; or why there is none."""
+def convolution(problem: MacProblem) -> Layer:
+    """The layer of a convolution without groups or of a fully connected layer; raises NoKernel where there is none."""
     if problem.is_dilated:
-        return DILATED
+        raise NoKernel(DILATED)
     folded = fold(problem)
-    if isinstance(folded, str):
-        return folded
     if problem.is_matrix_product and problem.pixels < PIXELS:
         return _rows(folded)
     filters = np.pad(folded.filters, ((0, 0), (0, -folded.filters.shape[1] % 4)))
@@ -85,21 +83,19 @@ def _rows(folded: FoldedWeights) -> Layer:
     )
 
 
-def depthwise(problem: MacProblem) -> Layer | str:
-    """The layer of a depthwise convolution with one filter per channel; or why there is none.
+def depthwise(problem: MacProblem) -> Layer:
+    """The layer of a depthwise convolution with one filter per channel; raises NoKernel where there is none.
 
     Channels become planes in scratch, for some rows of outputs at a time, so that a word has neighbours along a row.
     """
     channels, (kernel_h, kernel_w) = problem.channels, problem.kernel
     if channels != problem.bound.input(0).shape[3]:
-        return SEVERAL_FILTERS
+        raise NoKernel(SEVERAL_FILTERS)
     if channels < 4:
-        return "it has fewer than four channels"
+        raise NoKernel("it has fewer than four channels")
     if problem.is_dilated:
-        return DILATED
+        raise NoKernel(DILATED)
     folded = fold(problem)
-    if isinstance(folded, str):
-        return folded
     if problem.kernel == (3, 3):
         window = "3x3" if problem.window and problem.window.stride_w == 1 else "strided"
         folded = replace(

@@ -379,7 +379,6 @@ class Formula:
         return self._of(self.comment, spec)
 
     def kernel(self, spec: KernelSpec) -> str:
-        """The name of the C function."""
         return f"emitc_{self.name}{spec.suffix}"
 
     def _of(self, text: str, spec: KernelSpec) -> str:
@@ -401,7 +400,6 @@ class ReductionFormula(Formula):
         return self._of(self.accumulator, spec)
 
     def next(self, spec: KernelSpec) -> str:
-        """The accumulator's next value for these types."""
         return self._of(self.step, spec)
 
 

@@ -138,7 +138,6 @@ class MemoryRegion:
 
     @property
     def end(self) -> int:
-        """The first address after the region."""
         return self.start + self.size_bytes
 
 

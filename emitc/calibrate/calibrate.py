@@ -137,7 +137,6 @@ class _Reader:
         self._samples = iter(samples)
 
     def get_next(self) -> dict[str, Array] | None:
-        """The next sample, None after the last."""
         return next(self._samples, None)
 
 

@@ -103,7 +103,6 @@ class Registers:
         self._values[name] = (word.parameter, 0) if word.payload is None else (word.payload, word.parameter)
 
     def has(self, name: str) -> bool:
-        """Whether the stream has set the register."""
         return name in self._values
 
     def _pair(self, name: str) -> tuple[int, int]:

@@ -31,7 +31,6 @@ class Quantization:
 
     @property
     def output(self) -> Path:
-        """The file of the quantized model."""
         return self.made.output
 
     def to_json(self) -> dict[str, Any]:

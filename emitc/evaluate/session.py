@@ -144,7 +144,6 @@ class Session:
         return np.concatenate(real) if info.shape[:1] == (1,) else np.stack(real)
 
     def close(self) -> None:
-        """Removes the build."""
         self._removal()
 
 

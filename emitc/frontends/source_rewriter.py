@@ -110,7 +110,6 @@ class SourceRewriter:
         return {output: node for node in self.nodes for output in node.outputs}
 
     def readers(self) -> dict[int, list[RewriterNode]]:
-        """The nodes that read each tensor."""
         readers: dict[int, list[RewriterNode]] = {}
         for node in self.nodes:
             for index in dict.fromkeys(node.inputs):

@@ -169,7 +169,6 @@ class Clamp:
     high: int
 
     def apply(self, values: Int64, dtype: DType) -> Array:
-        """The values limited to the range, in the output's type."""
         return np.asarray(np.clip(values, self.low, self.high).astype(dtype.value))
 
 

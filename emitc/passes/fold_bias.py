@@ -37,7 +37,6 @@ def _producer(graph: Graph, name: str) -> Node | None:
 
 
 def fold_bias(graph: Graph) -> Graph:
-    """The graph with every bias folded that can be."""
     changed: dict[int, Node | None] = {}
     added: list[Tensor] = []
     for bound in graph.bound():

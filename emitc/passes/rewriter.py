@@ -91,7 +91,6 @@ class GraphRewriter:
         return kept
 
     def bind(self, node: Node) -> BoundNode:
-        """The node with its tensors, old or new."""
         return BoundNode(
             node,
             tuple(self.tensors[self.current(name)] if name else None for name in node.inputs),

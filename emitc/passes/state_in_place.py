@@ -158,7 +158,6 @@ def _free_reads(graph: Graph) -> Iterator[Node]:
 
 
 def _reads(graph: Graph, node: Node, value: str) -> bool:
-    """Whether a node has a tensor among its inputs, under any name."""
     return any(name and _stands_for(graph, name, value) for name in node.inputs)
 
 

@@ -377,7 +377,6 @@ class Program:
 
     @property
     def rows_roll(self) -> bool:
-        """Whether rows of some tensor in a segment give way to others."""
         return any(segment.rolls for segment in self.segments)
 
     @property

@@ -113,7 +113,6 @@ class ArenaRegion:
 
     @property
     def variable(self) -> str:
-        """The C variable that points to the arena."""
         return arena_variable(self.name)
 
 

@@ -111,7 +111,6 @@ class RowSegment:
 
     @property
     def staged(self) -> tuple[Staged, ...]:
-        """What is copied before the first row."""
         return tuple(staged for call in self.calls for staged in call.step.staged)
 
     @property
@@ -121,5 +120,4 @@ class RowSegment:
 
     @property
     def rolls(self) -> bool:
-        """Whether rows of some tensor give way to others."""
         return not all(call.in_place_of.whole for call in self.calls)

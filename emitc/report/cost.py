@@ -15,7 +15,6 @@ _ALMOST_ALL = 0.95
 
 
 def cost_text(cost: Cost) -> str:
-    """The memory, the estimates and the layers."""
     basis = (
         f"counts of kernels on {cost.source}"
         if cost.source

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def run_text(compiled: Compiled, result: RunResult) -> str:
-    """A proof on a board and its numbers."""
     macs = compiled.program.macs
     rows: list[tuple[str, object]] = [("cases", result.cases)]
     if result.reference:

@@ -89,7 +89,6 @@ class Regions:
         return self._named(self.stage_weights)
 
     def _named(self, name: str) -> str:
-        """The region's own name, as the user gave it."""
         return next((region.name for region in self.regions if region.name.lower() == name.lower()), name)
 
     @property

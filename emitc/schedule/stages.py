@@ -225,7 +225,6 @@ def buffer_name(name: str, moved: int = 0) -> str:
 
 
 def scratch_name(node: LoweredNode, role: str) -> str:
-    """The buffer of a layer's scratch."""
     return f"{node.bound.node.index}:scratch:{role}"
 
 

@@ -64,7 +64,6 @@ class Journal:
         return descriptor
 
     def close(self) -> None:
-        """Closes the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

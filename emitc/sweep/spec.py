@@ -171,7 +171,6 @@ def read_spec(path: Path, root: Path | None = None) -> Spec:
 
 
 def job_count(spec: Spec) -> int:
-    """How many jobs the sweep has at most."""
     counts = (spec.models, spec.places, spec.kernels, spec.budgets, spec.variants)
     total = max(1, len(spec.data))
     for choices in counts:

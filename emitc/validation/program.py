@@ -143,7 +143,6 @@ class ProgramRun:
                 self.require(None, port, place)
 
     def move(self, move: Move) -> None:
-        """Copies a tensor to another place."""
         source, target = self.blocks.place(move.source), self.blocks.place(move.destination)
         assert source is not None and target is not None
         self.blocks.write(target, self.blocks.read(source, move.size_bytes), target.slot)

@@ -43,7 +43,6 @@ class Rows:
         self.run.fault("streaming", self.run.nodes[index], tensor.what, count, why)
 
     def start_of(self, tensor: RowTensor) -> Place:
-        """Where the first row of a tensor lies that has memory for rows."""
         place = None if tensor.start is None else self.run.blocks.place(tensor.start)
         assert place is not None, tensor.name
         return place
@@ -52,7 +51,6 @@ class Rows:
         return self.values[tensor.name][row * tensor.row_bytes : (row + 1) * tensor.row_bytes]
 
     def reach(self, use: RowUse, row: int) -> range:
-        """The rows that an output row reads."""
         rows, start = use.tensor.rows, row * use.stride - use.pad
         return range(min(max(start, 0), rows), min(max(start + use.extent, 0), rows))
 

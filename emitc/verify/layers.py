@@ -120,7 +120,6 @@ class LayerProof:
         model.set_hook(self._hook)
 
     def start(self) -> None:
-        """Before a run whose inputs are written."""
         self.written: dict[int, list[bytes]] = {}
         self._given: list[tuple[int, int]] = []
         self._before = self.model.arena.copy()

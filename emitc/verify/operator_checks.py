@@ -109,7 +109,6 @@ class Group:
     ties: int = 0
 
     def add(self, other: Group) -> None:
-        """Counts what another group has counted."""
         for name in ("operators", "elements", "differing", "ties", "broken"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.largest = max(self.largest, other.largest)

@@ -113,7 +113,6 @@ class InnerCheck:
         return any(check.in_doubt for check in self._checks.values())
 
     def groups(self) -> tuple[Group, ...]:
-        """What was counted, by type of operator."""
         return tuple(group for check in self._checks.values() for group in check.groups())
 
 

@@ -60,7 +60,6 @@ class VelaFile:
 
     @property
     def npu_operators(self) -> tuple[NpuOperator, ...]:
-        """The driver calls."""
         return tuple(operator for operator in self.operators if isinstance(operator, NpuOperator))
 
     @property

@@ -75,7 +75,6 @@ class Library:
         return Structure(role, c_type, tuple((name, members[name]) for name in known if name in members), constant)
 
     def dims(self, shapes: Mapping[str, Dims]) -> tuple[Structure, ...]:
-        """The dimensions of tensors, by role."""
         return tuple(
             self.structure(role, "cmsis_nn_dims", {name: number(getattr(shape, name)) for name in "nhwc"})
             for role, shape in shapes.items()

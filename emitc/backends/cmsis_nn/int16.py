@@ -20,7 +20,6 @@ _BIAS_STRUCTURE = "cmsis_nn_bias_data"
 
 
 def is_wide(bound: BoundNode) -> bool:
-    """Whether activations are int16."""
     return bound.input(0).dtype is DType.INT16
 
 

@@ -99,7 +99,6 @@ class _Model:
         return self.places[name]
 
     def result(self, tensor: Tensor) -> int:
-        """The tensor that an operator of the graph writes."""
         self.places[tensor.name] = self.add(tensor)
         return self.places[tensor.name]
 
@@ -348,7 +347,6 @@ class Exported:
 
 
 def export(region: Graph) -> Exported:
-    """The region as a TFLite file."""
     model = _Model(region)
     inputs = []
     for name in region.inputs:

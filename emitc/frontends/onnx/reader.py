@@ -145,7 +145,6 @@ class Reader:
             return np.asarray(onnx.numpy_helper.to_array(proto))
 
     def add_typed(self, name: str, proto: onnx.TypeProto, where: Where) -> int:
-        """A computed tensor of an inferred type."""
         if not proto.HasField("tensor_type") or proto.tensor_type.elem_type == 0:
             what, why = "the type of a value is not known", "only tensors can be compiled"
             raise CannotCompile(what, where, why, "replace the operator")
@@ -324,7 +323,6 @@ class Reader:
     def infer(
         self, node: onnx.NodeProto, domain: str, inputs: Sequence[Value | None], where: Where
     ) -> dict[str, onnx.TypeProto]:
-        """Types of the node's outputs by name."""
         if domain == _MICROSOFT:
             if node.op_type not in CONTRIB:
                 raise no_kernel(node.op_type, where, domain)

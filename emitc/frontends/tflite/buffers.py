@@ -18,7 +18,6 @@ def with_circular_buffers(model: SourceModel) -> SourceModel:
 
 
 def _with_buffers(model: SourceModel) -> SourceModel:
-    """A graph of the model in that form."""
     work = Additions(model)
     made: dict[int, SourceTensor] = {}
     read: set[int] = set()

@@ -52,7 +52,6 @@ class _Rewriting(Additions):
         return self.tensor(tensor, name=f"{tensor.name}_numbers", quantization=quantization)
 
     def reinterpret(self, source: SourceTensor, target: SourceTensor) -> None:
-        """Adds the operator between the two."""
         self.node("REINTERPRET", (source,), target, "Reinterpret")
 
     def rewrite(self, node: SourceNode) -> None:

@@ -92,7 +92,6 @@ def with_signal_state(model: SourceModel) -> SourceModel:
 
 
 def _with_state(model: SourceModel) -> SourceModel:
-    """A graph of the model in that form."""
     work = Additions(model)
 
     def kept(node: SourceNode) -> SourceNode:

@@ -78,7 +78,6 @@ def _bounds(bound: BoundNode) -> tuple[float, float]:
 
 
 def check(bound: BoundNode) -> None:
-    """Refuses types without code."""
     if _compares_numbers(bound):
         require_types(bound, [(t, t) for t in (*SIGNED, *UNSIGNED)], "float32 and integers")
     else:

@@ -174,7 +174,6 @@ def _unscaled(bound: BoundNode) -> bool:
 
 
 def check(bound: BoundNode) -> None:
-    """Refuses types without code."""
     if bound.node.op.numerics.of_tflite:
         name = bound.op(Function).name
         types = [DType.FLOAT32, *[DType.INT8] * (name in int8_functions.NAMES)]

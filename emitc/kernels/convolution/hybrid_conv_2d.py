@@ -103,7 +103,6 @@ class HybridOffsetConv2D(_Hybrid):
 
 
 def _parsed(node: SourceNode, kind: type[_Hybrid]) -> Parsed:
-    """The options of the three operators."""
     node.counts((2, 3))
     rank = 2 if node.op_type == "FULLY_CONNECTED" else 4
     _, *kernel = require_weight_rank(node, rank, f"{rank} dimensions are expected")

@@ -125,7 +125,6 @@ def _require_trailing(node: SourceNode, a: Shape, b: Shape) -> None:
 
 
 def _sum_scale(bound: BoundNode) -> CommonScale:
-    """Of ADD and SUB."""
     return common_scale(bound, _LEFT_SHIFTS[bound.output.dtype])
 
 

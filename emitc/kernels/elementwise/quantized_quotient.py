@@ -28,7 +28,6 @@ def _factor(bound: BoundNode) -> float:
 
 
 def require_scales(bound: BoundNode) -> None:
-    """Refuses scales beyond the fixed-point arithmetic."""
     if _factor(bound) >= _FACTOR_LIMIT:
         raise out_of_proportion(
             bound,

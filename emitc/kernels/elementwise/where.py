@@ -52,7 +52,6 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 
 def lower(bound: BoundNode) -> Layer:
-    """A loop over three operands."""
     return broadcast_layer(bound, "elementwise/where", operands=(0, 1, 2))
 
 

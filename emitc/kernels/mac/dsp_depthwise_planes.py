@@ -43,7 +43,6 @@ class Planes:
 
     @property
     def band(self) -> int:
-        """Output rows of a band."""
         return _ROWS - self.kernel_h + 1
 
     @property

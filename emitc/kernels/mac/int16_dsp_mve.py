@@ -48,7 +48,6 @@ def fold(problem: MacProblem) -> FoldedWeights:
 
 
 def number_tables(folded: FoldedWeights) -> tuple[Table, ...]:
-    """The bias, and what requantizes the sums."""
     bias = Table("bias", "int32_t", tuple(folded.bias.tolist()), "bias per output channel")
     return (bias, *folded.scaling_tables)
 

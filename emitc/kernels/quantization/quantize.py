@@ -214,7 +214,6 @@ def lower_quantize_fpu(bound: BoundNode) -> Layer | str:
 
 
 def lower_dequantize_mve(bound: BoundNode) -> Layer | str:
-    """Four values at a time."""
     layer, dtype = lower_dequantize(bound), bound.input(0).dtype
     if layer.template != "quantization/dequantize" or dtype not in (DType.INT8, DType.INT16):
         return f"{dtype.value} to float: there is code for int8 and int16 of one scale"

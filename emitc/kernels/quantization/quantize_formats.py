@@ -280,7 +280,6 @@ def _floats(kind: SmallFloat) -> tuple[Param, ...]:
 
 
 def lower_quantize(bound: BoundNode) -> Layer:
-    """A division per element."""
     op, y = bound.op(Codes), bound.output
     zero = bound.optional(ZERO)
     spec, overlaps = typed(DType.FLOAT32, y.dtype), in_place(bound, (X,))

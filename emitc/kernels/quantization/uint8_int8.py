@@ -50,7 +50,6 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 
 def lower(bound: BoundNode) -> Layer:
-    """One pass over the bytes."""
     params = (Param("count", "int32_t", bound.output.elements),)
     return Layer("quantization/rebias", "portable", (0,), params=params, overlaps=(in_step(bound),))
 

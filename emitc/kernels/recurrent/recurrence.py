@@ -221,7 +221,6 @@ def over_steps(
 
 
 def products_of(bound: BoundNode, gates: int) -> int:
-    """Multiply-accumulates of the weights."""
     s = sizes_of(bound)
     return s.steps * s.directions * s.batches * gates * s.units * (s.inputs + s.units)
 

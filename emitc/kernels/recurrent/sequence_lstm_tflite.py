@@ -104,7 +104,6 @@ def in_float(bound: BoundNode) -> bool:
 
 
 def in_shorts(bound: BoundNode) -> bool:
-    """Whether the operator works on int16."""
     return bound.input(X).dtype is DType.INT16
 
 

@@ -105,7 +105,6 @@ def work(bound: BoundNode) -> int:
 
 
 def _count(bound: BoundNode) -> int:
-    """Elements of one mean."""
     shape = bound.input(0).shape
     return math.prod(shape[axis] for axis in bound.op(Reduction).axes)
 

@@ -68,7 +68,6 @@ def reference(op: Resize, x: Array) -> Array:
 
 
 def layer(op: Resize, bound: BoundNode) -> Layer:
-    """Pixel by pixel, by the tables."""
     x = bound.input(0)
     batches, height, width, channels = x.shape
     _, rows, columns, _ = bound.output.shape

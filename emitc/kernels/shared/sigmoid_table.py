@@ -32,7 +32,6 @@ MAX_LEFT = 14
 
 
 def sigmoid_table() -> Table:
-    """The array for the C."""
     return Table("sigmoid", "uint16_t", SIGMOID, "sigmoid of i / 24 in Q0.16, for linear interpolation")
 
 

@@ -110,7 +110,6 @@ def require_same_values(bound: BoundNode, first: Tensor, *others: Tensor) -> Non
 
 
 def require_depth(bound: BoundNode, loop: StridedLoop) -> None:
-    """Refuses a walk of more than MAX_LOOPS loops."""
     if len(loop.loops) > MAX_LOOPS:
         raise unsupported(
             bound,

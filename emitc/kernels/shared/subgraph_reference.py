@@ -53,7 +53,6 @@ def run_nested(graph: Graph, inputs: Sequence[Array | None]) -> tuple[Array, ...
 
 
 def nested_work(graph: Graph) -> int:
-    """Steps of all operators inside."""
     from emitc.kernels import kernel_of
 
     return sum(kernel_of(inner).work(inner) for inner in graph.bound())

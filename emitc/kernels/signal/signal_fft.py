@@ -167,7 +167,6 @@ def _rfft_lower(bound: BoundNode) -> Layer:
 
 
 def _irfft_lower(bound: BoundNode) -> Layer:
-    """One transform a frame."""
     length = bound.op(RealFourier).length
     places = tuple(int(place) for place in np.argsort(order_of(length // 2)))
     table = Table("places", "uint16_t", places, "where each value goes")
@@ -224,7 +223,6 @@ def _scale_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[
 
 
 def _scale_lower(bound: BoundNode) -> Layer:
-    """Two passes."""
     params = (Param("count", "int32_t", bound.output.elements),)
     return Layer("signal/fft/signal_fft_auto_scale", "portable", (0,), params=params, headers=("emitc_bits.h",))
 

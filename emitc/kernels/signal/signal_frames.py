@@ -84,7 +84,6 @@ class SignalWindow(Op):
 
 
 def _option(node: SourceNode, name: str, low: int = 1) -> int:
-    """A number of values, frames or channels."""
     return node.integer(name, low=low, high=_LARGEST)
 
 

@@ -206,6 +206,11 @@ class Param:
     comment: str = ""
 
 
+def integers(**values: int | tuple[int, str]) -> tuple[Param, ...]:
+    """Members of the type int32_t in their order: each has its value, or its value and comment."""
+    return tuple(Param(n, "int32_t", *(v if isinstance(v, tuple) else (v,))) for n, v in values.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Scratch:
     """Working memory of one step: role is its name in the template."""

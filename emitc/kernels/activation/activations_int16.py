@@ -17,7 +17,7 @@ import numpy as np
 from emitc.ir import BoundNode
 from emitc.kernels.shared.pointwise import formula_of, pointwise_layer
 from emitc.kernels.shared.sigmoid_table import SIGMOID, sigmoid_table
-from emitc.layer import Formula, Layer, Param, in_step
+from emitc.layer import Formula, Layer, Param, in_step, integers
 from emitc.numerics.float_functions import FUNCTIONS
 from emitc.numerics.requantize import Clamp, Int64, Multiplier
 
@@ -60,16 +60,16 @@ class Interpolation:
         return np.asarray(np.where(v >= 0, self.above + sigmoid, self.below - sigmoid) >> self.output_right, np.int64)
 
     def layer(self, bound: BoundNode) -> Layer:
-        params = (
-            Param("count", "int32_t", bound.output.elements),
-            Param("multiplier", "int32_t", self.multiplier, "to units of 1/12288, with the right shift"),
-            Param("rounding", "int32_t", self.rounding),
-            Param("right", "int32_t", self.right),
-            Param("bits", "int32_t", self.bits, "of the share of the next entry"),
-            Param("saturated", "int32_t", self.saturated),
-            Param("above", "int32_t", self.above),
-            Param("below", "int32_t", self.below),
-            Param("output_right", "int32_t", self.output_right),
+        params = integers(
+            count=bound.output.elements,
+            multiplier=(self.multiplier, "to units of 1/12288, with the right shift"),
+            rounding=self.rounding,
+            right=self.right,
+            bits=(self.bits, "of the share of the next entry"),
+            saturated=self.saturated,
+            above=self.above,
+            below=self.below,
+            output_right=self.output_right,
         )
         return Layer("activation/sigmoid_s16", "portable", (0,), (sigmoid_table(),), params, overlaps=(in_step(bound),))
 
@@ -107,14 +107,14 @@ def interpolation(scale: float, *, tanh: bool) -> Interpolation | None:
 
 def rectifier_layer(bound: BoundNode, identity: Multiplier, clamp: Clamp) -> Layer:
     """RELU: a requantization within other limits."""
-    params = (
-        Param("count", "int32_t", bound.output.elements),
-        Param("input_offset", "int32_t", 0),
-        Param("multiplier", "int32_t", identity.q31, "Q31"),
-        Param("shift", "int32_t", identity.shift, "positive left"),
-        Param("output_offset", "int32_t", 0),
-        Param("clamp_low", "int32_t", clamp.low),
-        Param("clamp_high", "int32_t", clamp.high),
+    params = integers(
+        count=bound.output.elements,
+        input_offset=0,
+        multiplier=(identity.q31, "Q31"),
+        shift=(identity.shift, "positive left"),
+        output_offset=0,
+        clamp_low=clamp.low,
+        clamp_high=clamp.high,
     )
     return Layer("quantization/requantized", "portable", (0,), params=params, overlaps=(in_step(bound),))
 
@@ -129,12 +129,12 @@ _LEAKY = Formula(
 
 def leaky_layer(bound: BoundNode, identity: Multiplier, slope: Multiplier, sign: int) -> Layer:
     """LEAKY_RELU. slope: of the magnitude of alpha; sign: alpha's."""
-    parameters = (
-        Param("multiplier", "int32_t", identity.q31, "Q31"),
-        Param("shift", "int32_t", identity.shift, "positive left"),
-        Param("slope", "int32_t", slope.q31, "Q31, below zero"),
-        Param("slope_shift", "int32_t", slope.shift),
-        Param("sign", "int32_t", sign, "alpha's"),
+    parameters = integers(
+        multiplier=(identity.q31, "Q31"),
+        shift=(identity.shift, "positive left"),
+        slope=(slope.q31, "Q31, below zero"),
+        slope_shift=slope.shift,
+        sign=(sign, "alpha's"),
     )
     return pointwise_layer(bound, _LEAKY, parameters)
 

@@ -21,7 +21,7 @@ from emitc.kernels.contract import out_of_proportion, require_quantization
 from emitc.kernels.shared.byte_lookup import byte_table, require_factor
 from emitc.kernels.shared.int16x8 import require_symmetric
 from emitc.kernels.shared.pointwise import pointwise_layer
-from emitc.layer import Formula, Layer, Param
+from emitc.layer import Formula, Layer, integers
 from emitc.numerics.float_functions import FUNCTIONS
 from emitc.numerics.inverse_root import inverse_root
 from emitc.numerics.requantize import BYTES, Float32, Int64, Multiplier, multiplier_of, requantize
@@ -102,5 +102,5 @@ def layer(bound: BoundNode, name: str) -> Layer:
     if bound.input(0).dtype is DType.INT8:
         return byte_table(bound, 0, results(bound, name, BYTES))
     multiplier = _multiplier(bound, name)
-    params = (Param("multiplier", "int32_t", multiplier.q31, "Q31"), Param("shift", "int32_t", multiplier.shift))
+    params = integers(multiplier=(multiplier.q31, "Q31"), shift=multiplier.shift)
     return pointwise_layer(bound, _ABSOLUTE_OF_SHORTS if name == "Abs" else "activation/reciprocal_root_s16", params)

@@ -30,7 +30,7 @@ from emitc.kernels.shared.pointwise import (
     typed,
     vector_layer,
 )
-from emitc.layer import Formula, KernelSpec, Layer, Param, Table
+from emitc.layer import Formula, KernelSpec, Layer, Param, Table, integers
 from emitc.numerics.float_functions import FUNCTIONS
 from emitc.numerics.requantize import BYTES, Float32, Int64, multiplier_of, requantize
 
@@ -134,16 +134,16 @@ def _lower_fixed(bound: BoundNode) -> Layer:
     if slope.is_constant and slope.elements == 1 and x.dtype is DType.INT8:
         return byte_table(bound, 0, _fixed(bound, BYTES, slope.array().reshape(()).astype(np.int64)))
     above, below = (multiplier_of(factor) for factor in _factors(bound))
-    params = (
-        Param("x_offset", "int32_t", -x.zero_point, "minus the zero point"),
-        Param("slope_offset", "int32_t", -slope.zero_point),
-        Param("multiplier", "int32_t", above.q31, "Q31, from zero on"),
-        Param("shift", "int32_t", above.shift, "positive left"),
-        Param("slope_multiplier", "int32_t", below.q31, "Q31, of products below zero"),
-        Param("slope_shift", "int32_t", below.shift),
-        Param("y_offset", "int32_t", y.zero_point),
-        Param("clamp_low", "int32_t", y.dtype.range[0]),
-        Param("clamp_high", "int32_t", y.dtype.range[1]),
+    params = integers(
+        x_offset=(-x.zero_point, "minus the zero point"),
+        slope_offset=-slope.zero_point,
+        multiplier=(above.q31, "Q31, from zero on"),
+        shift=(above.shift, "positive left"),
+        slope_multiplier=(below.q31, "Q31, of products below zero"),
+        slope_shift=below.shift,
+        y_offset=y.zero_point,
+        clamp_low=y.dtype.range[0],
+        clamp_high=y.dtype.range[1],
     )
     return broadcast_layer(bound, _FIXED, params, spec=typed(x.dtype, y.dtype, slope.dtype))
 

@@ -16,7 +16,7 @@ from emitc.ir import Array, BoundNode, DType, Graph, Shape, Tensor
 from emitc.kernels.contract import KernelDef, Parsed, damaged, unsupported
 from emitc.kernels.control_flow.control_flow import ControlFlow, Links, endless, rounds_within, work
 from emitc.kernels.shared.subgraph_reference import nested_macs, run_nested
-from emitc.layer import Layer, Param
+from emitc.layer import Layer, Param, integers
 from emitc.source import SourceNode
 
 NO_LIMIT = 2**63 - 1
@@ -151,13 +151,11 @@ def _lower(bound: BoundNode) -> Layer:
     op = bound.op(Loop)
     macs = nested_macs(op.graphs[0]) * (1 if op.may_not_end or op.rounds == NO_LIMIT else op.rounds)
     params = (
-        Param("counted", "int32_t", int(op.counted)),
-        Param("conditional", "int32_t", int(op.conditional)),
-        Param("numbered", "int32_t", int(op.numbered)),
-        Param("until", "int32_t", int(op.until)),
+        *integers(
+            counted=int(op.counted), conditional=int(op.conditional), numbered=int(op.numbered), until=int(op.until)
+        ),
         Param("rounds", "int64_t", op.rounds),
-        Param("carried", "int32_t", op.carried),
-        Param("scanned", "int32_t", op.scanned),
+        *integers(carried=op.carried, scanned=op.scanned),
         Param("backward", "int64_t", sum(1 << k for k, back in enumerate(op.backward) if back)),
     )
     return Layer("control_flow/counted_loop", "portable", tuple(range(len(bound.inputs))), params=params, macs=macs)

@@ -53,7 +53,7 @@ from emitc.kernels.shared.windows import (
     window_of,
     window_params,
 )
-from emitc.layer import Layer, Param, Scratch, Table
+from emitc.layer import Layer, Param, Scratch, Table, integers
 from emitc.numerics.requantize import INT32_MAX, Float32
 from emitc.source import SourceNode
 
@@ -285,10 +285,8 @@ def _lower(bound: BoundNode) -> Layer:
         own: tuple[Param, ...] = (Param("weight_scale", "float", w.scale),)
     else:
         groups = 1 if op.window is None else bound.input(0).shape[3] // inside
-        own = (
-            Param("group_in", "int32_t", inside),
-            Param("group_out", "int32_t", out // groups),
-            Param("joint", "int32_t", int(op.joint), "whether both scales are multiplied first"),
+        own = integers(
+            group_in=inside, group_out=out // groups, joint=(int(op.joint), "whether both scales are multiplied first")
         )
         scales = w.quantization.scales if len(w.quantization.scales) == out else w.quantization.scales * out
         scale_table = Table("scales", "float", tuple(scales), "weight scale per output channel")

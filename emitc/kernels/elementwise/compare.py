@@ -20,7 +20,7 @@ from emitc.kernels.contract import KernelDef, Parsed, illegal, require_quantizat
 from emitc.kernels.elementwise.quantized_operands import offset_params
 from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types
 from emitc.kernels.shared.pointwise import SIGNED, UNSIGNED, operand, parser_of, require_types
-from emitc.layer import Formula, Layer, Param
+from emitc.layer import Formula, Layer, Param, integers
 from emitc.numerics.requantize import BYTES, Int64, multiplier_of, requantize
 from emitc.source import SourceNode
 
@@ -155,11 +155,9 @@ def _scaled_layer(bound: BoundNode) -> Layer:
     first, second = (multiplier_of(bound.input(i).scale) for i in (0, 1))
     params = (
         a_offset,
-        Param("a_multiplier", "int32_t", first.q31, "Q31, the scale"),
-        Param("a_shift", "int32_t", first.shift),
+        *integers(a_multiplier=(first.q31, "Q31, the scale"), a_shift=first.shift),
         b_offset,
-        Param("b_multiplier", "int32_t", second.q31),
-        Param("b_shift", "int32_t", second.shift),
+        *integers(b_multiplier=second.q31, b_shift=second.shift),
         Param("below", "uint8_t", below, "the result where a < b"),
         Param("same", "uint8_t", same, "where they are equal"),
         Param("above", "uint8_t", above, "where a > b"),

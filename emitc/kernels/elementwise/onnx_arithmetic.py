@@ -39,7 +39,7 @@ from emitc.kernels.shared.broadcast import broadcast_layer, flat_layer, require_
 from emitc.kernels.shared.byte_lookup import binary_table, single_source
 from emitc.kernels.shared.float_activation import ACTIVATION_BOUNDS, bound_params
 from emitc.kernels.shared.pointwise import FLOATS, SIGNED, UNSIGNED, dequantized, quantized, require_types, typed
-from emitc.layer import Formula, Layer, Param
+from emitc.layer import Formula, Layer, Param, integers
 from emitc.numerics.exhaustive_fit import (
     EvenProduct,
     EvenSum,
@@ -305,7 +305,7 @@ def _form_layer(bound: BoundNode, form: Form, clamp: Clamp) -> Layer:
             if form.wide:
                 template, c_type = "elementwise/quantized_product/wide_product", "int64_t"
             bias = Param("bias", c_type, form.bias, "the output's zero point and the rounding")
-        multiplier, right = Param("multiplier", "int32_t", form.multiplier), Param("right", "int32_t", form.right)
+        multiplier, right = integers(multiplier=form.multiplier, right=form.right)
         params = (*offset_params(bound), multiplier, bias, right)
     if isinstance(form, EvenSum | EvenProduct):
         below_half = Param("below_half", "int32_t", (1 << (form.right - 1)) - 1, "under half of what the shift drops")

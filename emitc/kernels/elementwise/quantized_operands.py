@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from emitc.ir import BoundNode, DType
 from emitc.kernels.shared.broadcast import binary_layer
 from emitc.kernels.shared.byte_lookup import TABLE_ENTRIES, binary_table, single_source
-from emitc.layer import Layer, Param
+from emitc.layer import Layer, Param, integers
 from emitc.numerics.exhaustive_fit import EvenSum, WeightedSum
 from emitc.numerics.requantize import BYTES, Clamp, Int64, Multiplier, multiplier_of, requantize
 
@@ -22,25 +22,23 @@ def zero_points(bound: BoundNode) -> tuple[int, int, int]:
     return bound.input(0).zero_point, bound.input(1).zero_point, bound.output.zero_point
 
 
-def offset_params(bound: BoundNode) -> tuple[Param, Param]:
+def offset_params(bound: BoundNode) -> tuple[Param, ...]:
     """What the kernel adds to the elements of a and b."""
     a, b = bound.input(0), bound.input(1)
-    return Param("a_offset", "int32_t", -a.zero_point, "minus the zero point"), Param(
-        "b_offset", "int32_t", -b.zero_point
-    )
+    return integers(a_offset=(-a.zero_point, "minus the zero point"), b_offset=-b.zero_point)
 
 
-def clamp_params(clamp: Clamp) -> tuple[Param, Param]:
-    return Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high)
+def clamp_params(clamp: Clamp) -> tuple[Param, ...]:
+    return integers(clamp_low=clamp.low, clamp_high=clamp.high)
 
 
 def weight_params(form: WeightedSum | EvenSum) -> tuple[Param, ...]:
     """A sum whose weights hold the scales."""
-    return (
-        Param("a_weight", "int32_t", form.a_weight, f"a's scale over y's, times 2^{form.right}"),
-        Param("b_weight", "int32_t", form.b_weight),
-        Param("bias", "int32_t", form.bias, "the zero points and the rounding"),
-        Param("right", "int32_t", form.right),
+    return integers(
+        a_weight=(form.a_weight, f"a's scale over y's, times 2^{form.right}"),
+        b_weight=form.b_weight,
+        bias=(form.bias, "the zero points and the rounding"),
+        right=form.right,
     )
 
 

@@ -22,7 +22,7 @@ from emitc.kernels.costs import UNKNOWN, UNKNOWN_PAIRS, UNKNOWN_VECTORS, Cost, C
 from emitc.kernels.elementwise.onnx_arithmetic import fused, operands_change_places
 from emitc.kernels.shared.broadcast import output_shapes, require_broadcast, walk_params
 from emitc.kernels.shared.pointwise import in_place, operand, require_types, typed
-from emitc.layer import Layer, Param
+from emitc.layer import Layer, Param, integers
 from emitc.source import SourceNode
 
 A, B, A_SCALE, A_ZERO, B_SCALE, B_ZERO, Y_SCALE, Y_ZERO = range(8)
@@ -121,7 +121,7 @@ def _sum_fpu(bound: BoundNode) -> Layer | str:
     if not isinstance(bound.node.op, AddByScales):
         return "a product would take as many instructions"
     low, high = bound.output.dtype.range
-    limits = (Param("lowest", "int32_t", low), Param("highest", "int32_t", high))
+    limits = integers(lowest=low, highest=high)
     walk = tuple(param for param in layer.params if param.name not in ("lowest", "highest", "output_offset"))
     return replace(layer, template=f"{layer.template}_fpu", params=(*limits, *walk), headers=("emitc_fpu.h",))
 

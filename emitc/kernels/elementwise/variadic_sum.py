@@ -19,7 +19,7 @@ from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, r
 from emitc.kernels.shared.broadcast import any_operands, fold_layer, output_shapes, require_broadcast, same_types
 from emitc.kernels.shared.pointwise import in_place, operand, plain_numerics, require_types
 from emitc.kernels.shared.scaled_sum import check_sum, rescaled, sum_params
-from emitc.layer import PLAIN, ByRows, Formula, KernelSpec, Layer, Param
+from emitc.layer import PLAIN, ByRows, Formula, KernelSpec, Layer, Param, integers
 from emitc.numerics.requantize import Float32, Int64
 from emitc.source import SourceNode
 
@@ -95,10 +95,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower_same_shape(bound: BoundNode) -> Layer:
     """One loop that reads all operands; the output may lie over any."""
     operands = tuple(range(len(bound.inputs)))
-    params: tuple[Param, ...] = (
-        Param("count", "int32_t", bound.output.elements),
-        Param("operands", "int32_t", len(operands)),
-    )
+    params: tuple[Param, ...] = integers(count=bound.output.elements, operands=len(operands))
     template, spec = "elementwise/add_n_float", KernelSpec(x="float", y="float")
     if bound.output.dtype is DType.INT8:
         template, spec = "elementwise/add_n", PLAIN

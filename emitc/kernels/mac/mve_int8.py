@@ -15,7 +15,7 @@ from emitc.kernels.mac.problem import DILATED, FULL, FoldedWeights, MacProblem, 
 from emitc.kernels.mac.requantization import Requantization, requantization_tables
 from emitc.kernels.mac.weight_packing import LANES, pack_mve_blocks, pack_mve_groups, shape_text
 from emitc.kernels.shared.windows import BY_ROWS
-from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table, integers
 
 HEADER = "emitc_mve.h"
 HEADERS = (HEADER, "emitc_mve_dot_int8.h")
@@ -84,16 +84,13 @@ def ordered_tables(folded: FoldedWeights, weights: Table, order: NDArray[np.int6
     return (weights, bias, *scaling_tables(folded.scale, folded.spec, order))
 
 
-def inner_columns(problem: MacProblem) -> tuple[Param, Param]:
+def inner_columns(problem: MacProblem) -> tuple[Param, ...]:
     """The output columns whose windows lie wholly inside the input's width."""
     p = {param.name: int(param.value) for param in problem.window_params}
     first = -(-p["pad_left"] // p["stride_w"])
     end = (p["in_w"] - 1 - (p["kernel_w"] - 1) * p["dilation_w"] + p["pad_left"]) // p["stride_w"] + 1
     end = max(0, min(p["out_w"], end))
-    return (
-        Param("inner_first", "int32_t", min(first, end), "output columns whose windows are inside"),
-        Param("inner_end", "int32_t", end),
-    )
+    return integers(inner_first=(min(first, end), "output columns whose windows are inside"), inner_end=end)
 
 
 def convolution(problem: MacProblem) -> Layer:

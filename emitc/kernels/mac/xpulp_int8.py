@@ -18,7 +18,7 @@ from emitc.kernels.mac import scalar_int8
 from emitc.kernels.mac.problem import DILATED, SEVERAL_FILTERS, FoldedWeights, MacProblem, NoKernel, packed_table
 from emitc.kernels.mac.weight_packing import pack_word_blocks, shape_text
 from emitc.kernels.shared.windows import BY_ROWS, whole_window
-from emitc.layer import ByRows, Layer, Param, Scratch, Table, WindowOrder
+from emitc.layer import ByRows, Layer, Param, Scratch, Table, WindowOrder, integers
 
 HEADERS = (*scalar_int8.HEADERS, "emitc_xpulp.h")
 PIXELS = 4
@@ -108,11 +108,11 @@ def depthwise(problem: MacProblem) -> Layer:
     reach = (kernel_h - 1) * p["dilation_h"] + 1
     band = _band(p["out_h"], p["out_w"] * channels)
     plane = width * ((band - 1) * p["stride_h"] + reach)
-    params = (
-        Param("band", "int32_t", band, "rows of outputs at a time"),
-        Param("plane", "int32_t", plane, "bytes of a channel in scratch"),
-        Param("plane_w", "int32_t", width, "bytes of a row of it"),
-        Param("filter", "int32_t", filters[0].size, "bytes of a filter"),
+    params = integers(
+        band=(band, "rows of outputs at a time"),
+        plane=(plane, "bytes of a channel in scratch"),
+        plane_w=(width, "bytes of a row of it"),
+        filter=(filters[0].size, "bytes of a filter"),
     )
     what = f"{shape_text(problem.filters.shape)}, channel by channel, rows of whole words"
     values = tuple(filters.reshape(-1).tolist())

@@ -39,7 +39,7 @@ from emitc.kernels.matrix.matmul import (
 )
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.pointwise import operand, plain_numerics
-from emitc.layer import PLAIN, KernelSpec, Layer, Param
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, integers
 from emitc.numerics.requantize import (
     INT32_MAX,
     Multiplier,
@@ -159,18 +159,17 @@ def lower(bound: BoundNode) -> Layer:
         return Layer("matrix/batch_matmul_float", "portable", operands, tables, params, macs=macs, spec=spec)
     first, second, last = bound.input(0), bound.input(1), _multiplier(bound)
     if y.dtype is DType.INT16:
-        params += (
-            Param("multiplier", "int32_t", reduced_multiplier(last.q31), "Q15"),
-            Param("right", "int32_t", 15 - last.shift, "right shift of the product"),
+        params += integers(
+            multiplier=(reduced_multiplier(last.q31), "Q15"), right=(15 - last.shift, "right shift of the product")
         )
         spec = KernelSpec(x="int16_t", w="int16_t", y="int16_t", acc="int64_t")
         return Layer("matrix/batch_matmul_s16", "portable", operands, tables, params, macs=macs, spec=spec)
-    params += (
-        Param("a_offset", "int32_t", -first.zero_point, "minus the zero point"),
-        Param("b_offset", "int32_t", -second.zero_point),
-        Param("multiplier", "int32_t", last.q31, "Q31"),
-        Param("shift", "int32_t", last.shift, "positive left"),
-        Param("output_offset", "int32_t", y.zero_point),
+    params += integers(
+        a_offset=(-first.zero_point, "minus the zero point"),
+        b_offset=-second.zero_point,
+        multiplier=(last.q31, "Q31"),
+        shift=(last.shift, "positive left"),
+        output_offset=y.zero_point,
     )
     return Layer("matrix/batch_matmul", "portable", operands, tables, params, macs=macs)
 

@@ -27,7 +27,7 @@ from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.float_activation import bound_params, bounded
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.windows import WINDOW_PARAMS
-from emitc.layer import KernelSpec, Layer, Param, Table
+from emitc.layer import KernelSpec, Layer, Param, Table, integers
 from emitc.numerics.requantize import activation_clamp, reduced_multiplier
 from emitc.source import SourceNode
 
@@ -95,13 +95,11 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def _scaling(bound: BoundNode, kind: KernelSpec) -> tuple[Param, ...]:
     scale = requantization(bound)
     if kind.reduced:
-        return (
-            Param("multiplier", "int32_t", reduced_multiplier(scale.q31[0]), "Q15"),
-            Param("right", "int32_t", 15 - scale.shift[0], "right shift of the product"),
+        return integers(
+            multiplier=(reduced_multiplier(scale.q31[0]), "Q15"),
+            right=(15 - scale.shift[0], "right shift of the product"),
         )
-    return Param("multiplier", "int32_t", scale.q31[0], "Q31"), Param(
-        "shift", "int32_t", scale.shift[0], "positive left"
-    )
+    return integers(multiplier=(scale.q31[0], "Q31"), shift=(scale.shift[0], "positive left"))
 
 
 def _by_pixels(bound: BoundNode) -> Layer:

@@ -35,7 +35,7 @@ from emitc.kernels.mac.integer_matmul_common import (
 from emitc.kernels.mac.weight_packing import blocks_of_four, pack_dsp_blocks, pack_mve_blocks
 from emitc.kernels.shared.broadcast import OUTER_LOOPS, common_shape, walk_params, walks_of
 from emitc.kernels.shared.pointwise import typed
-from emitc.layer import Layer, Param, Scratch, Table
+from emitc.layer import Layer, Param, Scratch, Table, integers
 from emitc.source import SourceNode
 
 _TOGETHER = 4
@@ -132,12 +132,12 @@ def lower(bound: BoundNode) -> Layer:
 
 
 def _params(sizes: _Sizes, rows: int, a_zero_step: int, b_zero_step: int) -> tuple[Param, ...]:
-    return (
-        Param("rows", "int32_t", rows),
-        Param("depth", "int32_t", sizes.depth),
-        Param("columns", "int32_t", sizes.columns),
-        Param("a_zero_step", "int32_t", a_zero_step, "0: one zero point for all rows"),
-        Param("b_zero_step", "int32_t", b_zero_step, "0: one for all columns"),
+    return integers(
+        rows=rows,
+        depth=sizes.depth,
+        columns=sizes.columns,
+        a_zero_step=(a_zero_step, "0: one zero point for all rows"),
+        b_zero_step=(b_zero_step, "0: one for all columns"),
     )
 
 

@@ -13,7 +13,7 @@ from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, illegal, parser, unsupported
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import StridedLoop, require_same_values, strides, walk
-from emitc.layer import KernelSpec, Layer, Param, Table, in_step
+from emitc.layer import KernelSpec, Layer, Param, Table, in_step, integers
 
 _UPDATE, _START = 1, 2
 _LOOPS = 4
@@ -78,8 +78,7 @@ def _lower(bound: BoundNode) -> Layer:
         Table("stride", "int32_t", strides(x.shape, x.dtype.bytes), "bytes from one index to the next"),
     )
     params = (
-        Param("bytes", "int32_t", x.size_bytes, "of the tensor"),
-        Param("rank", "int32_t", len(x.shape)),
+        *integers(bytes=(x.size_bytes, "of the tensor"), rank=len(x.shape)),
         *(
             Param(name, "int32_t", value)
             for i, (count, step) in enumerate(loops)

@@ -22,7 +22,7 @@ from emitc.kernels.contract import (
 )
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import data_operands
-from emitc.layer import KernelSpec, Layer, Param
+from emitc.layer import KernelSpec, Layer, Param, integers
 
 _TABLE = 1
 _TYPES = (DType.FLOAT32, DType.INT8)
@@ -73,12 +73,9 @@ def _lower(bound: BoundNode) -> Layer:
     """The copies of a GATHER along the first dimension, or a multiplication by the scale."""
     indices, table = bound.input(0), bound.input(_TABLE)
     width = math.prod(table.shape[1:])
-    numbers = (
-        Param("size", "int32_t", table.shape[0], "rows to choose from"),
-        Param("count", "int32_t", indices.elements, "indices"),
-    )
+    numbers = integers(size=(table.shape[0], "rows to choose from"), count=(indices.elements, "indices"))
     if not _hybrid(bound):
-        blocks = (Param("batches", "int32_t", 1), Param("blocks", "int32_t", 1))
+        blocks = integers(batches=1, blocks=1)
         copied = (*blocks, *numbers, Param("slice_bytes", "int32_t", width * table.dtype.bytes))
         operands, tables = data_operands(table, _TABLE, "rows")
         return Layer("movement/gather", "portable", (*operands, 0), tables, copied)

@@ -20,7 +20,7 @@ from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
 from emitc.kernels.movement.tile import Expand
 from emitc.kernels.shared.broadcast import common_shape
 from emitc.kernels.shared.strided_copy import values_table
-from emitc.layer import Layer, Param
+from emitc.layer import Layer, integers
 from emitc.source import MAX_RANK, MAX_TENSOR_BYTES, SourceNode
 
 _INDICES = (DType.INT32, DType.INT64)
@@ -106,7 +106,7 @@ def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array,
 def _lower(bound: BoundNode) -> Layer:
     """A copy of a table, where constants are not folded."""
     table = values_table("x", _reference(bound, ())[0], "the value")
-    params = (Param("x_start", "int32_t", 0, "bytes"), Param("run_bytes", "int32_t", bound.output.size_bytes))
+    params = integers(x_start=(0, "bytes"), run_bytes=bound.output.size_bytes)
     return Layer("movement/copy_run", "portable", (), (table,), params)
 
 

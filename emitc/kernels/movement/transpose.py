@@ -17,7 +17,7 @@ from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.shared.integer_attributes import listed
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import StridedLoop, move_layer, require_depth, require_same_type, strides, walk
-from emitc.layer import PLAIN, Layer, Overlap, Param, ReadAllFirst, Table
+from emitc.layer import PLAIN, Layer, Overlap, ReadAllFirst, Table, integers
 from emitc.source import SourceNode
 
 MAX_LINES = 4
@@ -142,11 +142,11 @@ def _in_place(bound: BoundNode, loop: StridedLoop) -> Layer | None:
     pull = matrices.columns < matrices.rows
     c_type = x.dtype.c_type
     spec = replace(PLAIN, suffix=f"_{c_type.removesuffix('_t')}{'_pull' if pull else ''}", x=c_type, y=c_type)
-    params = (
-        Param("matrices", "int32_t", matrices.count),
-        Param("elements", "int32_t", elements, f"{matrices.rows} x {matrices.columns}"),
-        Param("factor", "int32_t", factor),
-        Param("cycles", "int32_t", len(starts)),
+    params = integers(
+        matrices=matrices.count,
+        elements=(elements, f"{matrices.rows} x {matrices.columns}"),
+        factor=factor,
+        cycles=len(starts),
     )
     overlap = Overlap(0, 0, ReadAllFirst(x.size_bytes))
     return Layer("movement/transpose_in_place", "portable", (0,), (table,), params, spec=spec, overlaps=(overlap,))

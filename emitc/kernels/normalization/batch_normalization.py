@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_constants, require_dtypes
-from emitc.layer import Layer, Param, Table, in_step
+from emitc.layer import Layer, Table, in_step, integers
 from emitc.source import SourceNode
 
 _STATISTICS = ("scale", "bias", "mean", "variance")
@@ -95,10 +95,10 @@ def lower(bound: BoundNode) -> Layer:
         Table("factor", "float", tuple(factor.tolist()), "scale / sqrt(variance + epsilon) per channel"),
         Table("offset", "float", tuple(offset.tolist()), "bias - mean * factor per channel"),
     )
-    params = (
-        Param("outer", "int32_t", math.prod(shape[:axis])),
-        Param("channels", "int32_t", shape[axis]),
-        Param("inner", "int32_t", math.prod(shape[axis + 1 :]), "values of a channel that lie together"),
+    params = integers(
+        outer=math.prod(shape[:axis]),
+        channels=shape[axis],
+        inner=(math.prod(shape[axis + 1 :]), "values of a channel that lie together"),
     )
     template, macs = "normalization/channel_affine", bound.output.elements
     return Layer(template, "portable", (0,), tables, params, overlaps=(in_step(bound),), macs=macs)

@@ -23,7 +23,7 @@ from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_dtypes, unsupported
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.shared.joined_rows import axis_of
-from emitc.layer import KernelSpec, Layer, Param, Table, in_step
+from emitc.layer import KernelSpec, Layer, Param, Table, in_step, integers
 from emitc.source import SourceNode
 
 _SCALE, _BIAS = 1, 2
@@ -208,8 +208,7 @@ def _by_fours(bound: BoundNode, variant: str) -> Layer | str:
     if (rows.run, rows.period) != (1, 1) or bound.optional(_BIAS) is None:
         return "there is code for a scale and a bias of each value of a row"
     params = (
-        Param("rows", "int32_t", rows.rows),
-        Param("size", "int32_t", rows.segments, "values of a row"),
+        *integers(rows=rows.rows, size=(rows.segments, "values of a row")),
         *(param for param in layer.params if param.name in ("epsilon", *(f"has_{name}" for name in _EXTRA))),
     )
     spec = KernelSpec(f"_{variant}", fixed_point=False)

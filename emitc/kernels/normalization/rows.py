@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, Shape
 from emitc.kernels.contract import illegal, unsupported
-from emitc.layer import Param
+from emitc.layer import Param, integers
 from emitc.numerics.requantize import Int64
 
 
@@ -26,16 +26,16 @@ class Rows:
 
     @property
     def params(self) -> tuple[Param, ...]:
-        return (
-            Param("outer", "int32_t", self.outer),
-            Param("depth", "int32_t", self.depth, "values of a row"),
-            Param("inner", "int32_t", self.inner, "distance between them, and rows side by side"),
+        return integers(
+            outer=self.outer,
+            depth=(self.depth, "values of a row"),
+            inner=(self.inner, "distance between them, and rows side by side"),
         )
 
 
-def row_params(shape: Shape) -> tuple[Param, Param]:
+def row_params(shape: Shape) -> tuple[Param, ...]:
     """Number and length of the rows along the last dimension, as members of a kernel's parameter struct."""
-    return Param("rows", "int32_t", math.prod(shape[:-1])), Param("depth", "int32_t", shape[-1])
+    return integers(rows=math.prod(shape[:-1]), depth=shape[-1])
 
 
 def row_work(bound: BoundNode) -> int:

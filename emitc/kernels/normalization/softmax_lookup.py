@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from emitc.ir import Array, BoundNode, DType, Numerics
 from emitc.kernels.contract import illegal
 from emitc.kernels.normalization.rows import Rows, require_depth
-from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table, integers
 
 _ONE = 1 << 31
 _MAX_DEPTH = 1 << 24
@@ -116,8 +116,7 @@ def vectors(bound: BoundNode, rows: Rows) -> Layer | str:
         return "the result may overflow float32"
     highest = int(known["clamp_high"]) - int(known["output_offset"])
     params = (
-        Param("rows", "int32_t", rows.outer),
-        Param("depth", "int32_t", rows.depth, "values of a row"),
+        *integers(rows=rows.outer, depth=(rows.depth, "values of a row")),
         *(param for param in portable.params if param.name in ("numerator", "output_offset")),
         Param("highest", "int32_t", highest, "limit of a share in steps"),
     )
@@ -135,8 +134,7 @@ def layer(bound: BoundNode, rows: Rows) -> Layer:
     params = (
         *rows.params,
         Param("numerator", "float", float(_numerator(bound)), "steps of the output that a share of 1 is"),
-        Param("output_offset", "int32_t", y.zero_point),
-        Param("clamp_high", "int32_t", y.dtype.range[1]),
+        *integers(output_offset=y.zero_point, clamp_high=y.dtype.range[1]),
     )
     if not exact:
         highest = float(y.dtype.range[1] - y.zero_point)

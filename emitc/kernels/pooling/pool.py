@@ -53,7 +53,7 @@ from emitc.kernels.pooling.pool_ops import (
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.mean_ties import decision
 from emitc.kernels.shared.windows import BY_ROWS, require_output
-from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table, integers
 from emitc.numerics.requantize import Clamp, Float32, Int64, activation_clamp, requantize_float
 
 _MAX_WINDOW = 1 << 23
@@ -234,10 +234,10 @@ def _lower_average(bound: BoundNode) -> Layer:
     op, x, y = bound.op(AveragePool2D), bound.input(0), bound.output
     pad = op.window.padding
     rows, columns = x.shape[1] + pad.bottom - op.uncounted.bottom, x.shape[2] + pad.right - op.uncounted.right
-    counted = (
-        Param("count_padding", "int32_t", int(op.count_padding), "1: values outside the input count"),
-        Param("count_h", "int32_t", rows, "rows that count, from the input's first on"),
-        Param("count_w", "int32_t", columns),
+    counted = integers(
+        count_padding=(int(op.count_padding), "1: values outside the input count"),
+        count_h=(rows, "rows that count, from the input's first on"),
+        count_w=columns,
     )
     window = pool_params(bound)
     by_rows = None if op.count_padding else BY_ROWS  # what counts of the padding lies around the whole image
@@ -245,11 +245,8 @@ def _lower_average(bound: BoundNode) -> Layer:
         return pool_layer(bound, "pooling/average_pool_2d_float", (*window, *counted), by_rows=by_rows)
     assert x.quantization and y.quantization
     clamp = activation_clamp(op.activation, y)
-    ends = (Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high))
-    offsets = (
-        Param("input_offset", "int32_t", -x.zero_point, "minus the zero point"),
-        Param("output_offset", "int32_t", y.zero_point),
-    )
+    ends = integers(clamp_low=clamp.low, clamp_high=clamp.high)
+    offsets = integers(input_offset=(-x.zero_point, "minus the zero point"), output_offset=y.zero_point)
     if _in_integers(op):
         factor = Param("factor", "float", _factor(bound), "x_scale / (y_scale * elements of the window)")
         params = (*window, *offsets, *ends, factor)
@@ -281,13 +278,13 @@ def lower(bound: BoundNode) -> Layer:
     if isinstance(op, AveragePool2D) and op.numerics.float_scale:
         return _lower_average(bound)
     clamp = activation_clamp(op.activation, bound.output)
-    params += (Param("clamp_low", "int32_t", clamp.low), Param("clamp_high", "int32_t", clamp.high))
+    params += integers(clamp_low=clamp.low, clamp_high=clamp.high)
     if not isinstance(op, AveragePool2D):
         return pool_layer(bound, "pooling/max_pool_2d", params, int16x8.throughout(x.dtype))
     padding = x.zero_point if op.count_padding else 0
-    params += (
-        Param("padding_value", "int32_t", padding, "what lies outside the input"),
-        Param("count_padding", "int32_t", int(op.count_padding), "1: values outside the input count"),
+    params += integers(
+        padding_value=(padding, "what lies outside the input"),
+        count_padding=(int(op.count_padding), "1: values outside the input count"),
     )
     unsigned = op.numerics is Numerics.UNSIGNED
     spec = KernelSpec("_u8", unsigned=True) if unsigned else int16x8.throughout(x.dtype)

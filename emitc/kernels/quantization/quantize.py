@@ -26,7 +26,7 @@ from emitc.kernels.mac.requantization import SMALLEST_NORMAL
 from emitc.kernels.shared.byte_lookup import TABLE_ENTRIES, by_vectors, byte_table, require_factor
 from emitc.kernels.shared.int16x8 import throughout
 from emitc.kernels.shared.pointwise import in_place, parser_of
-from emitc.layer import Layer, Param, Table, in_step
+from emitc.layer import Layer, Param, Table, in_step, integers
 from emitc.numerics.requantize import BYTES, Int64, multiplier_of, requantize
 
 _INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
@@ -156,10 +156,8 @@ def dequantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tu
 def _slices(tensor: Tensor) -> tuple[Param, ...]:
     """A tensor as [outer, slices, inner] round its quantized axis."""
     axis = _quantization(tensor).axis
-    return (
-        Param("outer", "int32_t", math.prod(tensor.shape[:axis])),
-        Param("slices", "int32_t", tensor.shape[axis]),
-        Param("inner", "int32_t", math.prod(tensor.shape[axis + 1 :])),
+    return integers(
+        outer=math.prod(tensor.shape[:axis]), slices=tensor.shape[axis], inner=math.prod(tensor.shape[axis + 1 :])
     )
 
 
@@ -175,13 +173,13 @@ def lower_quantize(bound: BoundNode) -> Layer:
     """From float: a division per element. Bytes: a table where the tensor is no smaller; else a requantization each."""
     x, y, even = bound.input(0), bound.output, bound.node.op.numerics.float_scale
     low, high = y.dtype.range
-    limits = Param("clamp_low", "int32_t", low), Param("clamp_high", "int32_t", high)
+    limits = integers(clamp_low=low, clamp_high=high)
     if even and not _quantization(y).per_tensor:
         template, params = "quantization/quantize_slices", (*_slices(y), *limits)
         return Layer(template, "portable", (0,), _slice_tables(y), params, overlaps=in_place(bound))
     if x.dtype.bytes == y.dtype.bytes == 1 and y.elements >= TABLE_ENTRIES:
         return byte_table(bound, 0, _rescaled(bound, BYTES + 128 if x.dtype is DType.UINT8 else BYTES))
-    count, offset = Param("count", "int32_t", y.elements), Param("output_offset", "int32_t", y.zero_point)
+    count, offset = integers(count=y.elements, output_offset=y.zero_point)
     if x.dtype is DType.FLOAT32:
         template = "quantization/quantize_even" if even else "quantization/quantize"
         params = (
@@ -229,8 +227,7 @@ def lower_dequantize(bound: BoundNode) -> Layer:
     if not _quantization(x).per_tensor:
         return Layer("quantization/dequantize_slices", "portable", (0,), _slice_tables(x), _slices(x))
     params = (
-        Param("count", "int32_t", y.elements),
-        Param("input_offset", "int32_t", -x.zero_point, "minus the zero point"),
+        *integers(count=y.elements, input_offset=(-x.zero_point, "minus the zero point")),
         Param("scale", "float", x.scale),
     )
     overlaps = (in_step(bound),) if x.dtype.bytes == 1 else ()

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, unsupported
 from emitc.kernels.shared.pointwise import in_place, typed
-from emitc.layer import Layer, Param, in_step
+from emitc.layer import Layer, Param, in_step, integers
 from emitc.numerics.requantize import Float32, Int64
 from emitc.source import SourceNode
 
@@ -259,14 +259,14 @@ def _params(bound: BoundNode) -> tuple[Param, ...]:
         outer, slices, inner = math.prod(shape[: op.axis]), shape[op.axis], math.prod(shape[op.axis + 1 :])
         blocks = -(-slices // op.block_size) if op.block_size else 0
         steps = (blocks * inner, inner, 1) if op.block_size else (0, 1, 0)
-    return (
-        Param("outer", "int32_t", outer),
-        Param("slices", "int32_t", slices, "along the axis"),
-        Param("inner", "int32_t", inner),
-        Param("block", "int32_t", op.block_size or 1, "slices that share their scales"),
-        Param("outer_step", "int32_t", steps[0], "scales to the next of outer"),
-        Param("block_step", "int32_t", steps[1], "to the next block"),
-        Param("inner_step", "int32_t", steps[2], "to the next of inner"),
+    return integers(
+        outer=outer,
+        slices=(slices, "along the axis"),
+        inner=inner,
+        block=(op.block_size or 1, "slices that share their scales"),
+        outer_step=(steps[0], "scales to the next of outer"),
+        block_step=(steps[1], "to the next block"),
+        inner_step=(steps[2], "to the next of inner"),
     )
 
 
@@ -286,7 +286,7 @@ def lower_quantize(bound: BoundNode) -> Layer:
     kind = SMALL_FLOATS.get(op.element)
     if kind is None:
         _, low, high = INTEGERS[op.element]
-        params = (*_params(bound), Param("clamp_low", "int32_t", low), Param("clamp_high", "int32_t", high))
+        params = (*_params(bound), *integers(clamp_low=low, clamp_high=high))
         operands = (X, SCALE) if zero is None else (X, SCALE, ZERO)
         template = "quantization/quantize_codes" if zero is None else "quantization/quantize_codes_zero"
         return Layer(template, "portable", operands, params=params, overlaps=overlaps, spec=spec)

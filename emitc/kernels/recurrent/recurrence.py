@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import illegal, require_dtypes, unsupported
 from emitc.kernels.mac import block4_float_recurrent
-from emitc.layer import Layer, Param, Scratch, Table
+from emitc.layer import Layer, Param, Scratch, Table, integers
 from emitc.numerics import tanh_logistic
 from emitc.source import SourceNode
 
@@ -276,20 +276,20 @@ def size_params(bound: BoundNode) -> tuple[Param, ...]:
         x_step, x_batch = s.inputs, s.steps * s.inputs
         y_step, y_batch, y_direction = s.directions * s.units, s.steps * s.directions * s.units, s.units
         state_batch, state_direction = s.directions * s.units, s.units
-    return (
-        Param("steps", "int32_t", s.steps),
-        Param("batches", "int32_t", s.batches),
-        Param("inputs", "int32_t", s.inputs),
-        Param("units", "int32_t", s.units),
-        Param("directions", "int32_t", s.directions),
-        Param("reverse", "int32_t", int(op.direction == "reverse"), "1: from the last step to the first"),
-        Param("x_step", "int32_t", x_step, "elements of x to the next step"),
-        Param("x_batch", "int32_t", x_batch),
-        Param("y_step", "int32_t", y_step, "elements of y"),
-        Param("y_batch", "int32_t", y_batch),
-        Param("y_direction", "int32_t", y_direction),
-        Param("state_batch", "int32_t", state_batch, "elements of a state"),
-        Param("state_direction", "int32_t", state_direction),
+    return integers(
+        steps=s.steps,
+        batches=s.batches,
+        inputs=s.inputs,
+        units=s.units,
+        directions=s.directions,
+        reverse=(int(op.direction == "reverse"), "1: from the last step to the first"),
+        x_step=(x_step, "elements of x to the next step"),
+        x_batch=x_batch,
+        y_step=(y_step, "elements of y"),
+        y_batch=y_batch,
+        y_direction=y_direction,
+        state_batch=(state_batch, "elements of a state"),
+        state_direction=state_direction,
     )
 
 

@@ -18,7 +18,7 @@ from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
 from emitc.kernels.reduction.mean import require_elements, work
 from emitc.kernels.shared.joined_rows import axis_of
-from emitc.layer import PLAIN, KernelSpec, Layer, Param
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, integers
 from emitc.source import SourceNode
 
 
@@ -101,10 +101,10 @@ def lower(bound: BoundNode) -> Layer:
     """One search per element of the output, along values that lie `inner` apart."""
     op, shape = bound.op(ArgExtremum), bound.input(0).shape
     axis = op.axis
-    params = (
-        Param("outer", "int32_t", math.prod(shape[:axis])),
-        Param("depth", "int32_t", shape[axis], "values to choose from"),
-        Param("inner", "int32_t", math.prod(shape[axis + 1 :]), "distance between them"),
+    params = integers(
+        outer=math.prod(shape[:axis]),
+        depth=(shape[axis], "values to choose from"),
+        inner=(math.prod(shape[axis + 1 :]), "distance between them"),
     )
     if bound.input(0).dtype is DType.INT8 and not op.last:
         flip = Param("flip", "int32_t", -isinstance(op, ArgMin), "0: largest, -1: smallest")

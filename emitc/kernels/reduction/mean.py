@@ -35,7 +35,7 @@ from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.pointwise import plain_numerics
 from emitc.kernels.shared.reduction_loops import groups_of, loop_params, onnx_axes, typed_layer, wrapping
-from emitc.layer import Layer, Param, ReductionFormula
+from emitc.layer import Layer, Param, ReductionFormula, integers
 from emitc.numerics.requantize import Multiplier, multiplier_of, requantize, requantize_float
 from emitc.source import SourceNode
 
@@ -230,9 +230,7 @@ def _output_params(bound: BoundNode, *factor: Param) -> tuple[Param, ...]:
     return (
         Param("sum_offset", "int32_t", -x.zero_point * _count(bound), "minus the zero point of every element"),
         *factor,
-        Param("output_offset", "int32_t", y.zero_point),
-        Param("clamp_low", "int32_t", y.dtype.range[0]),
-        Param("clamp_high", "int32_t", y.dtype.range[1]),
+        *integers(output_offset=y.zero_point, clamp_low=y.dtype.range[0], clamp_high=y.dtype.range[1]),
     )
 
 

@@ -20,7 +20,7 @@ from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_qu
 from emitc.kernels.resize import resize_bilinear_float
 from emitc.kernels.resize.resize_bilinear_float import Resize
 from emitc.kernels.shared.strided_copy import operand, require_same_type
-from emitc.layer import Layer, Param, Table
+from emitc.layer import Layer, Param, Table, integers
 from emitc.numerics.requantize import Int64, rounding_shift_right
 from emitc.source import SourceNode
 
@@ -172,17 +172,17 @@ def _bilinear_lower(bound: BoundNode) -> Layer:
     operands, tables = operand(x)
     factor_h, offset_h = _factor(op, height, op.height)
     factor_w, offset_w = _factor(op, width, op.width)
-    params = (
-        Param("batches", "int32_t", batches),
-        Param("in_h", "int32_t", height),
-        Param("in_w", "int32_t", width),
-        Param("channels", "int32_t", channels),
-        Param("out_h", "int32_t", op.height),
-        Param("out_w", "int32_t", op.width),
-        Param("factor_h", "int32_t", factor_h, "input rows per output row, Q10"),
-        Param("factor_w", "int32_t", factor_w, "input columns per output column, Q10"),
-        Param("offset_h", "int32_t", offset_h, "position of the first output row, Q10"),
-        Param("offset_w", "int32_t", offset_w, "position of the first output column, Q10"),
+    params = integers(
+        batches=batches,
+        in_h=height,
+        in_w=width,
+        channels=channels,
+        out_h=op.height,
+        out_w=op.width,
+        factor_h=(factor_h, "input rows per output row, Q10"),
+        factor_w=(factor_w, "input columns per output column, Q10"),
+        offset_h=(offset_h, "position of the first output row, Q10"),
+        offset_w=(offset_w, "position of the first output column, Q10"),
     )
     return Layer("resize/resize_bilinear", "portable", operands, tables, params)
 

@@ -14,7 +14,7 @@ from emitc.ir import Array, BoundNode, DType, Tensor
 from emitc.kernels.contract import Variant, unsupported
 from emitc.kernels.costs import UNKNOWN_VECTORS
 from emitc.kernels.shared.strided_copy import StridedLoop, data_operands, move_layer, require_same_type, values_table
-from emitc.layer import Inside, Layer, Param, Table
+from emitc.layer import Inside, Layer, Param, Table, integers
 from emitc.source import SourceNode
 
 MAX_PARTS = 64
@@ -54,7 +54,7 @@ def _whole(row_bytes: int) -> Param:
 
 def _layer(name: str, operands: tuple[int, ...], tables: Sequence[Table], sizes: Sequence[int], rows: int) -> Layer:
     """The layer of parts of so many bytes. Rows of a few bytes are not moved one by one, each by a call of memcpy."""
-    params = [Param("rows", "int32_t", rows), Param("parts", "int32_t", len(sizes))]
+    params = [*integers(rows=rows, parts=len(sizes))]
     if name != _MAPPED and rows > 1 and max(sizes) <= _NARROW * rows:
         name, params = name + _COLUMNS, [*params, _whole(sum(sizes) // rows)]
     widths = Table("row_bytes", "int32_t", tuple(size // rows for size in sizes), "bytes of a row of each part")

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from emitc.ir import DType, Quantization
-from emitc.layer import Param
+from emitc.layer import Param, integers
 
 _UNIT = 2.0**-24
 """Relative error of one float32 rounding."""
@@ -30,10 +30,10 @@ class RoundingTie:
 
     @property
     def params(self) -> tuple[Param, ...]:
-        return (
-            Param("multiplier", "int32_t", self.multiplier, "x_scale / y_scale"),
-            Param("right", "int32_t", self.right, "its bits of fraction beyond 16"),
-            Param("doubt", "int32_t", self.doubt, "distance to a half, in 2^-16, at which float32 decides"),
+        return integers(
+            multiplier=(self.multiplier, "x_scale / y_scale"),
+            right=(self.right, "its bits of fraction beyond 16"),
+            doubt=(self.doubt, "distance to a half, in 2^-16, at which float32 decides"),
         )
 
 

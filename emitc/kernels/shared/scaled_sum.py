@@ -8,7 +8,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode
 from emitc.kernels.contract import out_of_proportion, require_quantization
-from emitc.layer import Param
+from emitc.layer import Param, integers
 from emitc.numerics.requantize import Int64, Multiplier, multiplier_of, requantize
 
 GAINED_BITS = 19
@@ -44,8 +44,8 @@ def rescaled(bound: BoundNode, acc: Int64) -> Array:
 def sum_params(bound: BoundNode) -> tuple[Param, ...]:
     """The requantization as members of a parameter struct; the templates shift by 19 bits first."""
     last = _multiplier(bound)
-    return (
-        Param("multiplier", "int32_t", last.q31, "Q31, of sums with 19 more bits"),
-        Param("shift", "int32_t", last.shift, "positive left"),
-        Param("output_offset", "int32_t", bound.output.zero_point),
+    return integers(
+        multiplier=(last.q31, "Q31, of sums with 19 more bits"),
+        shift=(last.shift, "positive left"),
+        output_offset=bound.output.zero_point,
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape, Tensor
 from emitc.kernels.contract import illegal, require_same_quantization, unsupported
-from emitc.layer import ElementwiseOrder, Inside, Layer, Overlap, Param, Table
+from emitc.layer import ElementwiseOrder, Inside, Layer, Overlap, Param, Table, integers
 
 MAX_LOOPS = 6
 """Loops of the kernel `strided_copy`."""
@@ -155,10 +155,7 @@ def move_layer(bound: BoundNode, strided: StridedLoop, fill: Table | None = None
             "movement/copy_run",
             operands=operands,
             tables=tables,
-            params=(
-                Param("x_start", "int32_t", strided.x_start, "bytes"),
-                Param("run_bytes", "int32_t", strided.run_bytes),
-            ),
+            params=integers(x_start=(strided.x_start, "bytes"), run_bytes=strided.run_bytes),
             overlaps=(Overlap(0, 0, ElementwiseOrder(strided.run_bytes, first=strided.x_start)),) if operands else (),
             inside=(Inside(output=True, position=0, offset_bytes=strided.x_start),) if operands else (),
         )

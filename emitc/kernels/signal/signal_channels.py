@@ -37,7 +37,7 @@ from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_constants, require_dtypes
 from emitc.kernels.costs import UNKNOWN_PAIRS
 from emitc.kernels.signal.simd import int16_vectors, pairs, uint32_vectors
-from emitc.layer import KernelSpec, Layer, Param, Table
+from emitc.layer import KernelSpec, Layer, Param, Table, integers
 from emitc.source import SourceNode
 
 _FACTORS = (
@@ -116,7 +116,7 @@ def _energy_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple
 
 def _energy_lower(bound: BoundNode) -> Layer:
     op = bound.op(SignalEnergy)
-    params = (_count(bound), Param("start", "int32_t", op.start), Param("end", "int32_t", op.end))
+    params = (_count(bound), *integers(start=op.start, end=op.end))
     return Layer("signal/signal_energy", "portable", (0,), params=params)
 
 
@@ -205,9 +205,7 @@ def _subtraction_lower(bound: BoundNode) -> Layer:
     params = (
         _count(bound),
         *(Param(name, "uint32_t", value) for name, value in zip(_FACTORS, op.factors, strict=True)),
-        Param("smoothing_bits", "int32_t", op.smoothing_bits),
-        Param("bits", "int32_t", op.bits),
-        Param("clamping", "int32_t", int(op.clamping)),
+        *integers(smoothing_bits=op.smoothing_bits, bits=op.bits, clamping=int(op.clamping)),
     )
     return Layer("signal/signal_filter_bank_spectral_subtraction", "portable", (0,), params=params)
 
@@ -292,7 +290,7 @@ def _log_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Ar
 
 def _log_lower(bound: BoundNode) -> Layer:
     op = bound.op(SignalFilterBankLog)
-    scale, correction = Param("output_scale", "int32_t", op.output_scale), Param("correction", "int32_t", op.correction)
+    scale, correction = integers(output_scale=op.output_scale, correction=op.correction)
     table = Table("logarithms", "int16_t", _LOGARITHMS, "log2(1 + i / 128) - i / 128 with 16 bits of fractions")
     params = (_count(bound), scale, correction)
     return Layer("signal/signal_filter_bank_log", "portable", (0,), (table,), params, headers=("emitc_bits.h",))

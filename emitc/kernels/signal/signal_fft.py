@@ -21,7 +21,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
 from emitc.kernels.signal.simd import int16_vectors, pairs
-from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table, integers
 from emitc.numerics.kiss_fft import Numbers, Values, order_of, places_of, radices_of
 from emitc.source import SourceNode
 
@@ -151,7 +151,7 @@ def _transform(bound: BoundNode, places: Table, splitting: str, frames: tuple[Pa
         Table("turns", c_type, numbers.twiddles(points, direction), f"turns of the steps{unit}"),
         Table("splits", c_type, numbers.splits(points, direction), f"turns that {splitting}{unit}"),
     )
-    steps = (Param("points", "int32_t", points, "of the complex transform"), Param("steps", "int32_t", len(radices)))
+    steps = integers(points=(points, "of the complex transform"), steps=len(radices))
     scratch = (Scratch("work", 2 * op.dtype.bytes * points),)
     wide, mixed = "" if op.dtype is DType.INT16 else "_wide", "_mixed" if set(radices) & {3, 5} else ""
     spec = KernelSpec(f"_{op.dtype.value}", numbers.fixed, x=c_type, w=c_type, y=c_type) if wide else PLAIN
@@ -162,7 +162,7 @@ def _transform(bound: BoundNode, places: Table, splitting: str, frames: tuple[Pa
 def _rfft_lower(bound: BoundNode) -> Layer:
     frame = bound.input(0).shape[-1]
     order = Table("order", "uint16_t", order_of(bound.op(RealFourier).length // 2), "which value comes where")
-    frames = (Param("frames", "int32_t", bound.input(0).elements // frame), Param("frame", "int32_t", frame))
+    frames = integers(frames=bound.input(0).elements // frame, frame=frame)
     return _transform(bound, order, "take the spectra of even and odd values apart", frames, _FORTH)
 
 

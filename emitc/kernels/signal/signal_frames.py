@@ -34,7 +34,7 @@ from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_constants, require_dtypes
 from emitc.kernels.shared.pointwise import copied
 from emitc.kernels.signal.simd import int16_vectors, pairs
-from emitc.layer import KernelSpec, Layer, Param, Table, in_step
+from emitc.layer import KernelSpec, Layer, Table, in_step, integers
 from emitc.source import SourceNode
 
 _LARGEST = 1 << 15
@@ -141,12 +141,12 @@ def _framer_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple
 
 def _framer_lower(bound: BoundNode) -> Layer:
     op, (*outer, width) = bound.op(SignalFramer), bound.input(0).shape
-    params = (
-        Param("rows", "int32_t", math.prod(outer)),
-        Param("frames", "int32_t", width // op.step, "of a run"),
-        Param("size", "int32_t", op.size, "of a frame"),
-        Param("step", "int32_t", op.step, "from frame to frame"),
-        Param("kept", "int32_t", _framer_kept(bound), "values of a row that frames to come need"),
+    params = integers(
+        rows=math.prod(outer),
+        frames=(width // op.step, "of a run"),
+        size=(op.size, "of a frame"),
+        step=(op.step, "from frame to frame"),
+        kept=(_framer_kept(bound), "values of a row that frames to come need"),
     )
     return Layer("signal/signal_framer", "portable", (0,), params=params)
 
@@ -191,11 +191,11 @@ def _stacker_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tupl
 
 def _stacker_lower(bound: BoundNode) -> Layer:
     op = bound.op(SignalStacker)
-    params = (
-        Param("channels", "int32_t", op.channels),
-        Param("first", "int32_t", op.left + 1, "how often the first frame counts"),
-        Param("frames", "int32_t", op.frames, "of a result"),
-        Param("step", "int32_t", op.step, "frames that fall out then"),
+    params = integers(
+        channels=op.channels,
+        first=(op.left + 1, "how often the first frame counts"),
+        frames=(op.frames, "of a result"),
+        step=(op.step, "frames that fall out then"),
     )
     return Layer("signal/signal_stacker", "portable", (0,), params=params)
 
@@ -232,11 +232,7 @@ def _delay_lower(bound: BoundNode) -> Layer:
     shape, length = bound.input(0).shape, bound.op(SignalDelay).length
     if not length:
         return copied(bound)
-    params = (
-        Param("rows", "int32_t", math.prod(shape[:-1])),
-        Param("width", "int32_t", shape[-1]),
-        Param("delay", "int32_t", length, "values that are kept of each row"),
-    )
+    params = integers(rows=math.prod(shape[:-1]), width=shape[-1], delay=(length, "values that are kept of each row"))
     return Layer("signal/signal_delay", "portable", (0,), params=params)
 
 
@@ -288,12 +284,12 @@ def _overlap_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tupl
 
 def _overlap_lower(bound: BoundNode) -> Layer:
     op, (*outer, frames, size) = bound.op(SignalOverlapAdd), bound.input(0).shape
-    params = (
-        Param("rows", "int32_t", math.prod(outer)),
-        Param("frames", "int32_t", frames),
-        Param("step", "int32_t", op.step, "from frame to frame"),
-        Param("kept", "int32_t", size - op.step, "values that lie over the next frame"),
-        Param("stride", "int32_t", _overlap_kept(bound), "from row to row of what is kept"),
+    params = integers(
+        rows=math.prod(outer),
+        frames=frames,
+        step=(op.step, "from frame to frame"),
+        kept=(size - op.step, "values that lie over the next frame"),
+        stride=(_overlap_kept(bound), "from row to row of what is kept"),
     )
     template = "signal/signal_overlap_add" + ("_float" if op.dtype is DType.FLOAT32 else "")
     return Layer(template, "portable", (0,), params=params, spec=KernelSpec(x=op.dtype.c_type, y=op.dtype.c_type))
@@ -325,10 +321,8 @@ def _window_lower(bound: BoundNode) -> Layer:
     """Value by value, in place where the frame is not needed any more."""
     window = bound.input(1)
     table = Table("window", "int16_t", tuple(window.array().tolist()), "window")
-    params = (
-        Param("frames", "int32_t", bound.output.elements // window.elements),
-        Param("length", "int32_t", window.elements),
-        Param("right", "int32_t", bound.op(SignalWindow).shift),
+    params = integers(
+        frames=bound.output.elements // window.elements, length=window.elements, right=bound.op(SignalWindow).shift
     )
     return Layer("signal/signal_window", "portable", (0,), (table,), params, overlaps=(in_step(bound),))
 

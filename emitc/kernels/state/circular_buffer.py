@@ -14,7 +14,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_same_quantization
 from emitc.kernels.shared.pointwise import operand
-from emitc.layer import Layer, Param
+from emitc.layer import Layer, integers
 from emitc.source import SourceNode
 
 _EVERY_RUN = (5, 13, 25)
@@ -58,10 +58,7 @@ def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array,
 
 def _lower(bound: BoundNode) -> Layer:
     """Two moves, and a copy of the buffer."""
-    params = (
-        Param("slot_bytes", "int32_t", bound.input(0).size_bytes),
-        Param("bytes", "int32_t", bound.input(1).size_bytes, "of all slots"),
-    )
+    params = integers(slot_bytes=bound.input(0).size_bytes, bytes=(bound.input(1).size_bytes, "of all slots"))
     return Layer("state/circular_buffer", params=params)
 
 

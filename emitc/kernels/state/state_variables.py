@@ -21,7 +21,7 @@ from emitc.kernels.contract import KernelDef, Parsed, Variant, damaged
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.strided_copy import data_operands
-from emitc.layer import PLAIN, KernelSpec, Layer, Param
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, integers
 from emitc.source import SourceNode
 
 _MVE_HEADER = "emitc_mve.h"
@@ -98,10 +98,7 @@ def _lower_append(bound: BoundNode) -> Layer:
     x, y = bound.input(0), bound.output
     operands, tables = data_operands(x)
     kept = y.size_bytes - x.size_bytes
-    params = (
-        Param("kept_bytes", "int32_t", kept, "of the variable that stay"),
-        Param("new_bytes", "int32_t", x.size_bytes, "that follow them"),
-    )
+    params = integers(kept_bytes=(kept, "of the variable that stay"), new_bytes=(x.size_bytes, "that follow them"))
     by_words = x.size_bytes >= _BLOCK_BYTES and not x.size_bytes % _WORD_BYTES and not kept % _WORD_BYTES
     return Layer("state/append", "portable", operands, tables, params, spec=KernelSpec("_words") if by_words else PLAIN)
 

@@ -12,6 +12,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, require_dtypes
 from emitc.kernels.shared.byte_lookup import TABLE_ENTRIES, byte_table
+from emitc.kernels.shared.pointwise import operand
 from emitc.layer import Layer
 from emitc.numerics.requantize import Int64
 
@@ -33,8 +34,7 @@ def check(bound: BoundNode) -> None:
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    assert inputs[0] is not None
-    return (_results(bound).astype(np.int8)[inputs[0].astype(np.int64) + TABLE_ENTRIES // 2],)
+    return (_results(bound).astype(np.int8)[operand(bound, inputs, 0).astype(np.int64) + TABLE_ENTRIES // 2],)
 
 
 def lower(bound: BoundNode) -> Layer:

@@ -28,6 +28,7 @@ from emitc.kernels.shared.pointwise import (
     check_real,
     copied,
     float_unit_layer,
+    operand,
     parser_of,
     plain_numerics,
     pointwise_layer,
@@ -220,8 +221,7 @@ def check_negation(bound: BoundNode) -> None:
 
 def negation_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's inversion: of a bool its opposite, of an integer all bits."""
-    assert inputs[0] is not None
-    return (np.invert(inputs[0]),)
+    return (np.invert(operand(bound, inputs, 0)),)
 
 
 def lower_negation(bound: BoundNode) -> Layer:

@@ -17,6 +17,7 @@ from typing import ClassVar
 from emitc.errors import CannotCompile, Where
 from emitc.ir import Array, BoundNode, DType, Graph, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, damaged, unsupported
+from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.subgraph_reference import nested_macs, nested_work, run_nested
 from emitc.layer import Layer
 from emitc.source import SourceNode
@@ -183,8 +184,7 @@ def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 
 def _if_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    assert inputs[0] is not None
-    return run_nested(_op(bound).graphs[0 if inputs[0].reshape(-1)[0] else 1], inputs[1:])
+    return run_nested(_op(bound).graphs[0 if operand(bound, inputs, 0).reshape(-1)[0] else 1], inputs[1:])
 
 
 def _while_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:

@@ -23,7 +23,7 @@ from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.float_activation import bound_params, bounded, limited, onnx_activation
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.windows import BY_ROWS, WINDOW_PARAMS, Window, whole_window, window_overlap
-from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Table, by_channel
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Table, by_channel, integers
 from emitc.numerics.requantize import INT32_MAX, Clamp, Int64, activation_clamp
 from emitc.source import SourceNode
 
@@ -55,8 +55,7 @@ def operands(
     if in_float(bound):
         x, w, bias = float_reference(bound, inputs)
         return x, w, np.zeros(bound.output.shape, np.float32) + bias
-    assert inputs[0] is not None
-    centred = inputs[0].astype(np.int64) - (0 if folded else bound.input(0).zero_point)
+    centred = operand(bound, inputs, 0).astype(np.int64) - (0 if folded else bound.input(0).zero_point)
     start = np.zeros(bound.output.shape, np.int64) + bias_of(bound, bound.output.shape[-1])
     return centred, weights_of(bound).astype(np.int64), start
 
@@ -287,7 +286,7 @@ def matrix_product(bound: BoundNode, clamp: Clamp, *, folded: bool) -> Layer:
             layer,
             template="matrix/fully_connected",
             tables=blocks[0],
-            params=(*(Param(name, "int32_t", size) for name, size in sizes.items()), *outputs),
+            params=(*integers(**sizes), *outputs),
             spec=blocks[1],
             overlaps=window_overlap(bound, params, whole_window(out, BLOCK, y.dtype.bytes)),
             by_rows=ByRows(counted="rows"),

@@ -29,7 +29,7 @@ from emitc.kernels.mac.requantization import (
 )
 from emitc.kernels.mac.weight_packing import shape_text
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
-from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table, integers
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 
 DILATED = Reason("it is dilated along the row", "a dilation of 1 there")
@@ -111,8 +111,7 @@ class MacProblem:
 
     @property
     def size_params(self) -> tuple[Param, ...]:
-        sizes = {"rows": self.pixels, "in": self.matrix.shape[1], "out_c": self.channels}
-        return tuple(Param(name, "int32_t", size) for name, size in sizes.items())
+        return integers(**{"rows": self.pixels, "in": self.matrix.shape[1], "out_c": self.channels})
 
     @property
     def zero_point(self) -> Param:

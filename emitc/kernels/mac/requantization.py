@@ -12,7 +12,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.shared import int16x8
-from emitc.layer import KernelSpec, Param, Table
+from emitc.layer import KernelSpec, Param, Table, integers
 from emitc.numerics.requantize import (
     Clamp,
     Int64,
@@ -157,8 +157,7 @@ def requantization_tables(scale: Requantization, kind: KernelSpec) -> tuple[Tabl
 
 
 def output_limits(bound: BoundNode, clamp: Clamp) -> tuple[Param, ...]:
-    values = {"output_offset": bound.output.zero_point, "clamp_low": clamp.low, "clamp_high": clamp.high}
-    return tuple(Param(name, "int32_t", value) for name, value in values.items())
+    return integers(output_offset=bound.output.zero_point, clamp_low=clamp.low, clamp_high=clamp.high)
 
 
 def output_params(bound: BoundNode, scale: Requantization, clamp: Clamp) -> tuple[Param, ...]:

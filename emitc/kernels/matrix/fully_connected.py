@@ -38,6 +38,7 @@ from emitc.kernels.mac.operand_checks import (
 from emitc.kernels.mac.problem import MacProblem, maker
 from emitc.kernels.mac.requantization import WEIGHTS, Accumulating, int32_sums
 from emitc.kernels.matrix import fully_connected_float, fully_connected_runtime, fully_connected_uint8
+from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.windows import ACTIVATIONS
 from emitc.layer import Layer
 from emitc.numerics.requantize import activation_clamp
@@ -118,9 +119,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         with np.errstate(all="ignore"):  # infinite weights give no number, as in the C
             product = values.reshape(-1, w.shape[1]) @ weights.T + bias
         return (accumulation.result(bound, product.reshape(y.shape), op.activation),)
-    assert inputs[0] is not None
     zero_point = 0 if op.zero_point_folded else x.zero_point
-    rows = inputs[0].astype(np.int64).reshape(-1, w.shape[1]) - zero_point
+    rows = operand(bound, inputs, 0).astype(np.int64).reshape(-1, w.shape[1]) - zero_point
     acc = rows @ accumulation.weights_of(bound).astype(np.int64).T + accumulation.bias_of(bound, w.shape[0])
     return (accumulation.result(bound, acc.reshape(y.shape), op.activation),)
 
@@ -227,16 +227,14 @@ KERNELS = (
         FullyConnected,
         "matrix product of rows with weights",
         (DType.INT8, DType.INT16, DType.FLOAT32),
-        ("FULLY_CONNECTED",),
-        from_tflite,
-        check,
-        reference,
-        lower,
+        tflite={"FULLY_CONNECTED": from_tflite},
+        check=check,
+        reference=reference,
+        lower=lower,
         output_shapes=output_shapes,
         work=work,
         tflite_dtypes=(DType.INT8, DType.INT16, DType.UINT8, DType.FLOAT32),
-        onnx=("FullyConnected",),
-        from_onnx=from_onnx,
+        onnx={"FullyConnected": from_onnx},
         packed_input=WEIGHTS,
         variants=_VARIANTS,
         cost=Costs(

@@ -14,7 +14,7 @@ from emitc.kernels.mac import accumulation
 from emitc.kernels.mac.operand_checks import require_bias_length, require_constants, require_float_dtypes
 from emitc.kernels.mac.requantization import BIAS, WEIGHTS
 from emitc.kernels.shared.float_activation import bound_params, bounded
-from emitc.layer import KernelSpec, Layer, Param, Table
+from emitc.layer import KernelSpec, Layer, Table, integers
 
 
 def applies(bound: BoundNode) -> bool:
@@ -52,12 +52,7 @@ def layer(bound: BoundNode, activation: str) -> Layer:
         Table("weights", "float", tuple(w.array().reshape(-1).tolist()), f"weights {out}x{depth}", pixels_per_load=0),
         Table("bias", "float", tuple(_bias(bound).tolist()), "bias per output"),
     )
-    params = (
-        Param("rows", "int32_t", rows),
-        Param("in", "int32_t", depth),
-        Param("out", "int32_t", out),
-        *bound_params(activation, DType.FLOAT32),
-    )
+    params = (*integers(**{"rows": rows, "in": depth, "out": out}), *bound_params(activation, DType.FLOAT32))
     return Layer("matrix/fully_connected_float", "portable", (0,), tables, params, macs=rows * out * depth)
 
 

@@ -125,11 +125,7 @@ def lower(bound: BoundNode) -> Layer:
         if tensor is not None and tensor.is_constant
     ]
     operands = tuple(i for i, tensor in enumerate(tensors) if tensor is not None and not tensor.is_constant)
-    params: tuple[Param, ...] = (
-        Param("rows", "int32_t", x.elements // depth),
-        Param("in", "int32_t", depth),
-        Param("out", "int32_t", out),
-    )
+    params = integers(**{"rows": x.elements // depth, "in": depth, "out": out})
     if x.dtype is DType.FLOAT32:
         tables += [Table("bias", "float", (0.0,) * out, "none")] if tensors[BIAS] is None else []
         spec = KernelSpec(x="float", w="float", y="float", acc="float")
@@ -171,11 +167,10 @@ KERNELS = (
         ComputedFullyConnected,
         "matrix product with computed weights",
         (DType.INT8, DType.INT16, DType.FLOAT32),
-        ("ComputedFullyConnected",),
-        runtime_weights.never,
-        check,
-        reference,
-        lower,
+        tflite={"ComputedFullyConnected": runtime_weights.never},
+        check=check,
+        reference=reference,
+        lower=lower,
         output_shapes=output_shapes,
         work=work,
     ),

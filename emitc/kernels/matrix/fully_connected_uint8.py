@@ -14,7 +14,7 @@ from emitc.ir import BoundNode
 from emitc.kernels.contract import unsupported
 from emitc.kernels.mac.accumulation import bias_of, input_offset, weights_of
 from emitc.kernels.mac.requantization import WEIGHTS, output_limits, requantization
-from emitc.layer import Layer, Param, Table
+from emitc.layer import Layer, Param, Table, integers
 from emitc.numerics.requantize import INT32_MAX, Clamp, double_shows, exact_multiplier_of
 
 PORTABLE_ONLY = "one rounding of a product in double"
@@ -48,9 +48,7 @@ def layer(bound: BoundNode, clamp: Clamp, rows: int, *, folded: bool) -> Layer:
         Table("bias", "int32_t", tuple(bias_of(bound, out).tolist()), "bias per output channel"),
     )
     params = (
-        Param("rows", "int32_t", rows),
-        Param("in", "int32_t", depth),
-        Param("out", "int32_t", out),
+        *integers(**{"rows": rows, "in": depth, "out": out}),
         input_offset(bound, folded=folded),
         Param("weight_offset", "int32_t", -w.zero_point, "minus the zero point"),
         Param("factor_high", "uint32_t", factor.high, "of 53 bits"),

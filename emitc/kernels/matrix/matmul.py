@@ -36,7 +36,7 @@ from emitc.kernels.mac.mve_int8 import HEADERS as MVE_HEADERS
 from emitc.kernels.mac.requantization import float_factors, output_limits
 from emitc.kernels.shared.broadcast import BroadcastLoop, common_shape, loop_params, loops_of
 from emitc.kernels.shared.pointwise import operand
-from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table, integers
 from emitc.numerics.requantize import Clamp, Int64, requantize_float
 from emitc.source import SourceNode
 
@@ -108,7 +108,7 @@ def require_fitting_matrices(bound: BoundNode, product: Product | None, shapes: 
 def batch_params(product: Product) -> tuple[Param, ...]:
     """The loops over the batch, and the sizes of one product."""
     sizes = {"rows": product.rows, "depth": product.depth, "columns": product.columns}
-    return (*loop_params(product.loops, _BATCH_LOOPS), *(Param(name, "int32_t", size) for name, size in sizes.items()))
+    return (*loop_params(product.loops, _BATCH_LOOPS), *integers(**sizes))
 
 
 def float_product(a: Array, b: Array) -> Array:
@@ -288,15 +288,12 @@ KERNELS = (
         MatMul,
         "matrix product, batched",
         (DType.FLOAT32, DType.INT8, DType.INT16),
-        (),
-        None,
-        check,
-        reference,
-        lower,
+        check=check,
+        reference=reference,
+        lower=lower,
         output_shapes=output_shapes,
         work=work,
-        onnx=("MatMul",),
-        from_onnx=from_onnx,
+        onnx={"MatMul": from_onnx},
         variants=(
             *block4_float_recurrent.variants(
                 lambda bound: float_fours(lower(bound)), FLOAT_UNIT_COST, FLOAT_VECTORS_COST

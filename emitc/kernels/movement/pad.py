@@ -19,8 +19,7 @@ from emitc.kernels.contract import KernelDef, Parsed, unsupported
 from emitc.kernels.movement import pad_modes
 from emitc.kernels.movement.pad_modes import MODES, BorderPad, CroppingPad, PaddedOp, output_shapes, transposed
 from emitc.kernels.shared.integer_attributes import axes_of, integer_list
-from emitc.kernels.shared.padding_value import filling
-from emitc.kernels.shared.pointwise import dequantized, operand
+from emitc.kernels.shared.pointwise import dequantized, filling, operand
 from emitc.kernels.shared.strided_copy import (
     StridedLoop,
     move_layer,

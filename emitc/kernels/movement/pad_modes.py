@@ -18,8 +18,7 @@ import numpy as np
 from emitc.ir import BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, unsupported
 from emitc.kernels.shared.axis_gather import OUTSIDE, pick_layer, picked, require_pickable
-from emitc.kernels.shared.padding_value import filling
-from emitc.kernels.shared.pointwise import operand
+from emitc.kernels.shared.pointwise import filling, operand
 from emitc.kernels.shared.strided_copy import require_same_values
 from emitc.numerics.requantize import Int64
 from emitc.source import SourceNode

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_constants, require_dtypes
+from emitc.kernels.shared.pointwise import operand
 from emitc.layer import Layer, Table, in_step, integers
 from emitc.source import SourceNode
 
@@ -80,11 +81,10 @@ def _folded(bound: BoundNode) -> tuple[NDArray[np.float32], NDArray[np.float32]]
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """x * factor + offset in double, rounded to float32."""
-    assert inputs[0] is not None
     shape = [1] * len(bound.output.shape)
     shape[bound.op(BatchNormalization).axis] = -1
     factor, offset = (v.astype(np.float64).reshape(shape) for v in _folded(bound))
-    return ((inputs[0].astype(np.float64) * factor + offset).astype(np.float32),)
+    return ((operand(bound, inputs, 0).astype(np.float64) * factor + offset).astype(np.float32),)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -115,13 +115,10 @@ KERNELS = (
         BatchNormalization,
         "normalization by trained statistics",
         (DType.FLOAT32,),
-        (),
-        None,
-        check,
-        reference,
-        lower,
-        onnx=("BatchNormalization",),
-        from_onnx=from_onnx,
+        check=check,
+        reference=reference,
+        lower=lower,
+        onnx={"BatchNormalization": from_onnx},
         transposed=transposed,
     ),
 )

@@ -236,14 +236,11 @@ def _kernel(
         op,
         summary,
         (DType.FLOAT32,),
-        (),
-        None,
-        check,
-        reference,
-        lower,
+        check=check,
+        reference=reference,
+        lower=lower,
         output_shapes=output_shapes,
-        onnx=(op.__name__,),
-        from_onnx=from_onnx,
+        onnx={op.__name__: from_onnx},
         variants=variants,
     )
 

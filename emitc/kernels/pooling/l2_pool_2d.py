@@ -13,6 +13,7 @@ from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.contract import KernelDef, require_dtypes, require_rank
 from emitc.kernels.pooling.pool_ops import Pool2D, output_shapes, pool_from_tflite, pool_layer, pool_params, work
 from emitc.kernels.shared.float_activation import bound_params, bounded
+from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.windows import require_output
 from emitc.layer import KernelSpec, Layer
 
@@ -32,8 +33,7 @@ def check(bound: BoundNode) -> None:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Tap by tap, in float32."""
     op, y = bound.op(L2Pool2D), bound.output
-    assert inputs[0] is not None
-    image = inputs[0].astype(np.float32)
+    image = operand(bound, inputs, 0).astype(np.float32)
     ones = np.ones((1, *image.shape[1:3], 1), np.float32)
     total, count = np.zeros(y.shape, np.float32), np.zeros((1, *y.shape[1:3], 1), np.float32)
     with np.errstate(all="ignore"):

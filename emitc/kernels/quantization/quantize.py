@@ -25,7 +25,7 @@ from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.mac.requantization import SMALLEST_NORMAL
 from emitc.kernels.shared.byte_lookup import TABLE_ENTRIES, by_vectors, byte_table, require_factor
 from emitc.kernels.shared.int16x8 import throughout
-from emitc.kernels.shared.pointwise import in_place, parser_of
+from emitc.kernels.shared.pointwise import in_place, operand, parser_of
 from emitc.layer import Layer, Param, Table, in_step, integers
 from emitc.numerics.requantize import BYTES, Int64, multiplier_of, requantize
 
@@ -146,9 +146,8 @@ def quantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tupl
 
 def dequantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The product in float32: its factors are exact there, so that it is rounded once."""
-    assert inputs[0] is not None
     scale, zero_point = _spread(bound.input(0))
-    centred = (inputs[0].astype(np.int64) - zero_point).astype(np.float32)
+    centred = (operand(bound, inputs, 0).astype(np.int64) - zero_point).astype(np.float32)
     with np.errstate(over="ignore"):  # infinite then, as in the C
         return (np.asarray(scale * centred, np.float32),)
 
@@ -239,29 +238,25 @@ KERNELS = (
         Quantize,
         "float32 to integers, and integers to another scale",
         (DType.FLOAT32, *_INTEGERS, DType.INT32),
-        ("QUANTIZE",),
-        parser_of(Quantize, tflite=Numerics.TFLITE),
-        check_quantize,
-        quantize_reference,
-        lower_quantize,
+        tflite={"QUANTIZE": parser_of(Quantize, tflite=Numerics.TFLITE)},
+        check=check_quantize,
+        reference=quantize_reference,
+        lower=lower_quantize,
         variants=(
             Variant("mve", "mve", lambda bound: by_vectors(lower_quantize(bound)), UNKNOWN_VECTORS),
             Variant("fpu", "fpu", lower_quantize_fpu, UNKNOWN_PAIRS, (DType.FLOAT32,)),
         ),
-        onnx=("Quantize",),
-        from_onnx=parser_of(Quantize),
+        onnx={"Quantize": parser_of(Quantize)},
     ),
     KernelDef(
         Dequantize,
         "integers to float32",
         _INTEGERS,
-        ("DEQUANTIZE",),
-        parser_of(Dequantize, tflite=Numerics.TFLITE),
-        check_dequantize,
-        dequantize_reference,
-        lower_dequantize,
+        tflite={"DEQUANTIZE": parser_of(Dequantize, tflite=Numerics.TFLITE)},
+        check=check_dequantize,
+        reference=dequantize_reference,
+        lower=lower_dequantize,
         variants=(Variant("mve", "mve", lower_dequantize_mve, UNKNOWN_VECTORS, (DType.INT8, DType.INT16)),),
-        onnx=("Dequantize",),
-        from_onnx=parser_of(Dequantize),
+        onnx={"Dequantize": parser_of(Dequantize)},
     ),
 )

@@ -12,7 +12,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef, illegal, require_dtypes
-from emitc.kernels.shared.pointwise import parser_of
+from emitc.kernels.shared.pointwise import operand, parser_of
 from emitc.layer import Layer, Param, in_step
 
 
@@ -45,8 +45,7 @@ def check(bound: BoundNode) -> None:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """128 more or less."""
-    assert inputs[0] is not None
-    return ((inputs[0].astype(np.int16) + _bias(bound)).astype(bound.output.dtype.value),)
+    return ((operand(bound, inputs, 0).astype(np.int16) + _bias(bound)).astype(bound.output.dtype.value),)
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -59,13 +58,11 @@ KERNELS = (
         ShiftSign,
         "int8 as uint8 of the same real values, or back",
         (DType.INT8, DType.UINT8),
-        ("ShiftSign",),
-        parser_of(ShiftSign, tflite=Numerics.TFLITE),
-        check,
-        reference,
-        lower,
-        onnx=("ShiftSign",),
-        from_onnx=parser_of(ShiftSign),
+        tflite={"ShiftSign": parser_of(ShiftSign, tflite=Numerics.TFLITE)},
+        check=check,
+        reference=reference,
+        lower=lower,
+        onnx={"ShiftSign": parser_of(ShiftSign)},
         elementwise=True,
     ),
 )

@@ -18,6 +18,7 @@ from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
 from emitc.kernels.reduction.mean import require_elements, work
 from emitc.kernels.shared.joined_rows import axis_of
+from emitc.kernels.shared.pointwise import operand
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, integers
 from emitc.source import SourceNode
 
@@ -85,8 +86,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The first of the extreme values, or the last. A NaN in the first place is the extreme; another one is none."""
-    assert inputs[0] is not None
-    op, values = bound.op(ArgExtremum), inputs[0]
+    op, values = bound.op(ArgExtremum), operand(bound, inputs, 0)
     unknown = values != values  # NaN alone is not itself
     with np.errstate(invalid="ignore"):
         extreme = np.fmin if isinstance(op, ArgMin) else np.fmax
@@ -121,16 +121,14 @@ def _kernel(op: type[ArgExtremum], name: str, onnx: str, summary: str) -> Kernel
         op,
         summary,
         (DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.FLOAT32),
-        (name,),
-        partial(_from_tflite, op),
-        check,
-        reference,
-        lower,
+        tflite={name: partial(_from_tflite, op)},
+        check=check,
+        reference=reference,
+        lower=lower,
         output_shapes=output_shapes,
         work=work,
         tflite_dtypes=(DType.INT8, DType.UINT8, DType.FLOAT32),
-        onnx=(onnx,),
-        from_onnx=partial(_from_onnx, op),
+        onnx={onnx: partial(_from_onnx, op)},
         transposed=transposed,
     )
 

@@ -27,6 +27,7 @@ from emitc.kernels.reduction.mean import (
     transposed,
     work,
 )
+from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.reduction_loops import SMALLEST, Formulas, typed_layer, wrapping
 from emitc.layer import Layer, ReductionFormula
 
@@ -172,8 +173,7 @@ def check(bound: BoundNode) -> None:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's reduction, in double for reals; integers wrap to their type."""
     op, y = bound.op(Reduction), bound.output
-    assert inputs[0] is not None
-    wide = inputs[0].astype(np.float64 if y.dtype is DType.FLOAT32 else np.int64)
+    wide = operand(bound, inputs, 0).astype(np.float64 if y.dtype is DType.FLOAT32 else np.int64)
     with np.errstate(all="ignore"):
         result = np.asarray(_KINDS[type(op)].rule(wide, op.axes))
         return (np.asarray(result.astype(y.dtype.value).reshape(y.shape)),)

@@ -19,7 +19,8 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_quantization, require_rank, unsupported
 from emitc.kernels.resize import resize_bilinear_float
 from emitc.kernels.resize.resize_bilinear_float import Resize
-from emitc.kernels.shared.strided_copy import operand, require_same_type
+from emitc.kernels.shared.pointwise import operand
+from emitc.kernels.shared.strided_copy import data_operands, require_same_type
 from emitc.layer import Layer, Param, Table, integers
 from emitc.numerics.requantize import Int64, rounding_shift_right
 from emitc.source import SourceNode
@@ -103,16 +104,15 @@ def _nearest(op: Resize, size: int, wanted: int) -> tuple[int, ...]:
 def _nearest_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Rows picked, then columns."""
     op, (_, height, width, _) = bound.op(Resize), bound.input(0).shape
-    assert inputs[0] is not None
     rows, columns = _nearest(op, height, op.height), _nearest(op, width, op.width)
-    return (np.take(np.take(inputs[0], rows, 1), columns, 2),)
+    return (np.take(np.take(operand(bound, inputs, 0), rows, 1), columns, 2),)
 
 
 def _nearest_lower(bound: BoundNode) -> Layer:
     """Pixel by pixel, each one a run of C elements."""
     op, x = bound.op(Resize), bound.input(0)
     batches, height, width, channels = x.shape
-    operands, tables = operand(x)
+    operands, tables = data_operands(x)
     rows = Table("rows", "uint16_t", _nearest(op, height, op.height), "input row of each output row")
     columns = Table("columns", "uint16_t", _nearest(op, width, op.width), "input column of each output column")
     params = (
@@ -169,7 +169,7 @@ def _bilinear_lower(bound: BoundNode) -> Layer:
     if x.dtype is DType.FLOAT32 or op.numerics is Numerics.UNSIGNED:
         return resize_bilinear_float.layer(op, bound)
     batches, height, width, channels = x.shape
-    operands, tables = operand(x)
+    operands, tables = data_operands(x)
     factor_h, offset_h = _factor(op, height, op.height)
     factor_w, offset_w = _factor(op, width, op.width)
     params = integers(
@@ -192,22 +192,20 @@ KERNELS = (
         ResizeNearestNeighbor,
         "an image enlarged or reduced by picking pixels",
         tuple(DType),
-        ("RESIZE_NEAREST_NEIGHBOR",),
-        partial(_from_tflite, ResizeNearestNeighbor),
-        _check_image,
-        _nearest_reference,
-        _nearest_lower,
+        tflite={"RESIZE_NEAREST_NEIGHBOR": partial(_from_tflite, ResizeNearestNeighbor)},
+        check=_check_image,
+        reference=_nearest_reference,
+        lower=_nearest_lower,
         output_shapes=output_shapes,
     ),
     KernelDef(
         ResizeBilinear,
         "an image enlarged or reduced by weighting four pixels",
         (DType.INT8, DType.FLOAT32),
-        ("RESIZE_BILINEAR",),
-        partial(_from_tflite, ResizeBilinear),
-        _check_bilinear,
-        _bilinear_reference,
-        _bilinear_lower,
+        tflite={"RESIZE_BILINEAR": partial(_from_tflite, ResizeBilinear)},
+        check=_check_bilinear,
+        reference=_bilinear_reference,
+        lower=_bilinear_lower,
         output_shapes=output_shapes,
         tflite_dtypes=(DType.INT8, DType.UINT8, DType.FLOAT32),
     ),

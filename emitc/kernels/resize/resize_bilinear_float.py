@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.ir import Array, BoundNode, Numerics, Op
-from emitc.kernels.shared.strided_copy import operand
+from emitc.kernels.shared.strided_copy import data_operands
 from emitc.layer import KernelSpec, Layer, Param, Table
 from emitc.numerics.requantize import Float32, Int64
 
@@ -71,7 +71,7 @@ def layer(op: Resize, bound: BoundNode) -> Layer:
     x = bound.input(0)
     batches, height, width, channels = x.shape
     _, rows, columns, _ = bound.output.shape
-    operands, tables = operand(x)
+    operands, tables = data_operands(x)
     row_bytes, pixel = width * channels, channels
     for name, size, wanted, step in (("row", height, rows, row_bytes), ("column", width, columns, pixel)):
         low, high, weights = _neighbours(op, size, wanted)

@@ -21,9 +21,8 @@ from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_qu
 from emitc.kernels.resize.resize_onnx_axes import COORDINATES, NEAREST, SIMPLE, Axis, Taps, cubic, linear, nearest
 from emitc.kernels.shared.axis_gather import OUTSIDE, pick_layer, picked, require_pickable
 from emitc.kernels.shared.integer_attributes import axes_of, listed
-from emitc.kernels.shared.padding_value import filling
-from emitc.kernels.shared.pointwise import dequantized, quantized
-from emitc.kernels.shared.strided_copy import operand, require_same_values
+from emitc.kernels.shared.pointwise import dequantized, filling, operand, quantized
+from emitc.kernels.shared.strided_copy import data_operands, require_same_values
 from emitc.layer import Layer, Param, Table
 from emitc.numerics.requantize import Int64
 from emitc.source import MAX_TENSOR_BYTES, SourceNode
@@ -230,8 +229,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def _nearest_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The elements at their positions."""
     op = bound.op(NearestResample)
-    assert inputs[0] is not None
-    return (picked(inputs[0], _positions(op), _fill(bound, op)),)
+    return (picked(operand(bound, inputs, 0), _positions(op), _fill(bound, op)),)
 
 
 def _nearest_lower(bound: BoundNode) -> Layer:
@@ -303,7 +301,7 @@ def _weighted_lower(bound: BoundNode) -> Layer:
     outer, height, width, inner = _blocks(op, x.shape)
     _, out_h, out_w, _ = _blocks(op, output_shapes(bound)[0])
     rows, columns = _taps(op)
-    operands, tables = operand(x)
+    operands, tables = data_operands(x)
 
     def offsets(role: str, taps: Taps, step: int) -> Table:
         values = np.where(taps.positions == OUTSIDE, OUTSIDE, taps.positions * step).reshape(-1)

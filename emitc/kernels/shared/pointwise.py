@@ -139,6 +139,14 @@ def quantized(values: Float32, quantization: Quantization, dtype: DType) -> Int6
     return np.clip(np.where(np.isnan(steps), low, steps), low, high).astype(np.int64)
 
 
+def filling(bound: BoundNode, value: int | float) -> int | float:
+    """The value of constant padding in the output's type: quantized where the operator works on real values."""
+    y = bound.output
+    if bound.node.op.numerics is not Numerics.QDQ or y.quantization is None or y.dtype is DType.FLOAT32:
+        return value
+    return int(quantized(np.array([value], np.float32), y.quantization, y.dtype)[0])
+
+
 def check_real(bound: BoundNode) -> None:
     """Refuses types other than float32 and int8 with scales. A pass makes operators from int8 to float32."""
     types = [(DType.FLOAT32,) * 2, (DType.INT8,) * 2, (DType.INT8, DType.FLOAT32)]

@@ -140,9 +140,6 @@ def data_operands(tensor: Tensor, position: int = 0, comment: str = "") -> tuple
     return (), (values_table("x", tensor.array(), comment or f"constant input {list(tensor.shape)}"),)
 
 
-operand = data_operands
-
-
 def move_layer(bound: BoundNode, strided: StridedLoop, fill: Table | None = None) -> Layer:
     """The layer of a walk: one memmove where no loop is left, else nested loops.
 

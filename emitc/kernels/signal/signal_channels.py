@@ -36,6 +36,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_constants, require_dtypes
 from emitc.kernels.costs import UNKNOWN_PAIRS
+from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.signal.simd import int16_vectors, pairs, uint32_vectors
 from emitc.layer import KernelSpec, Layer, Param, Table, integers
 from emitc.source import SourceNode
@@ -107,8 +108,7 @@ def _energy_check(bound: BoundNode) -> None:
 
 def _energy_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In int64."""
-    assert inputs[0] is not None
-    op, parts = bound.op(SignalEnergy), inputs[0].astype(np.int64).reshape(-1, 2)
+    op, parts = bound.op(SignalEnergy), operand(bound, inputs, 0).astype(np.int64).reshape(-1, 2)
     energy = np.zeros(len(parts), np.uint32)
     energy[op.start : op.end] = (parts**2).sum(axis=1)[op.start : op.end]
     return (energy,)
@@ -273,9 +273,8 @@ def _log_check(bound: BoundNode) -> None:
 
 def _log_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In int64."""
-    assert inputs[0] is not None
     op = bound.op(SignalFilterBankLog)
-    x = (inputs[0].astype(np.int64) << op.correction) % (1 << 32)
+    x = (operand(bound, inputs, 0).astype(np.int64) << op.correction) % (1 << 32)
     safe = np.maximum(x, 1)
     whole = np.array([int(v).bit_length() - 1 for v in safe.reshape(-1)], np.int64).reshape(x.shape)
     fraction = ((safe - (np.int64(1) << whole)) << 16) >> whole

@@ -20,6 +20,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
+from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.signal.simd import int16_vectors, pairs
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table, integers
 from emitc.numerics.kiss_fft import Numbers, Values, order_of, places_of, radices_of
@@ -97,11 +98,10 @@ def _irfft_check(bound: BoundNode) -> None:
 
 def _rfft_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Step by step, all values of a step at once."""
-    assert inputs[0] is not None
     op, frame = bound.op(RealFourier), bound.input(0).shape[-1]
     n, points = Numbers(op.dtype), op.length // 2
     frames: Values = np.zeros((bound.input(0).elements // frame, op.length), n.computed)
-    frames[:, :frame] = inputs[0].reshape(-1, frame)
+    frames[:, :frame] = operand(bound, inputs, 0).reshape(-1, frame)
     whole = n.transformed(frames.reshape(-1, points, 2), _FORTH)
     half = n.divided(whole, 2)
     y: Values = np.zeros((len(frames), points + 1, 2), n.computed)
@@ -120,10 +120,9 @@ def _rfft_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[A
 
 def _irfft_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Step by step, all values of a step at once."""
-    assert inputs[0] is not None
     op = bound.op(RealFourier)
     n, points = Numbers(op.dtype), op.length // 2
-    x: Values = inputs[0].astype(n.computed).reshape(-1, points + 1, 2)
+    x: Values = operand(bound, inputs, 0).astype(n.computed).reshape(-1, points + 1, 2)
     whole: Values = np.zeros((len(x), points, 2), n.computed)
     ends = np.stack([x[:, 0, 0] + x[:, points, 0], x[:, 0, 0] - x[:, points, 0]], axis=-1)
     whole[:, 0] = n.divided(n.kept(ends), 2)
@@ -215,8 +214,7 @@ def _scale_check(bound: BoundNode) -> None:
 
 def _scale_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In int64."""
-    assert inputs[0] is not None
-    x = inputs[0].astype(np.int64)
+    x = operand(bound, inputs, 0).astype(np.int64)
     largest = int(np.abs(x).max())
     bits = max(0, 15 - largest.bit_length()) if largest else 0
     return (x << bits).astype(np.int16), np.array(bits, np.int32)

@@ -14,6 +14,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_constants, require_dtypes
+from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.signal.simd import pairs, uint32_vectors
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table
 from emitc.source import SourceNode
@@ -57,8 +58,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In Python's integers."""
-    assert inputs[0] is not None
-    x = [int(v) for v in inputs[0].tolist()]
+    x = [int(v) for v in operand(bound, inputs, 0).tolist()]
     weights, unweights, first, start, widths = (bound.input(i).array().tolist() for i in range(1, 6))
     sums, carried = [], 0
     for band, width in enumerate(widths):
@@ -146,11 +146,10 @@ KERNELS = (
         SignalFilterBank,
         "energies weighted into channels",
         (DType.UINT32,),
-        ("CUSTOM:SignalFilterBank",),
-        from_tflite,
-        check,
-        reference,
-        lower,
+        tflite={"CUSTOM:SignalFilterBank": from_tflite},
+        check=check,
+        reference=reference,
+        lower=lower,
         output_shapes=output_shapes,
         variants=(
             uint32_vectors(lambda bound: _in_groups(bound, 4)),

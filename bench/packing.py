@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bench.exact_packing import Answer, certify
 from emitc.planner import Buffer, Distance, LiveRange, Plan, Step, buffers_of, plan
-from emitc.planner.cp_sat import Answer, certify
 from emitc.planner.problem import problem_of
 from emitc.report.tables import table
 

@@ -141,7 +141,6 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "elftools": ("emitc.boards.elf",),
     "platformdirs": ("emitc.boards.rtl",),
     "click": ("emitc.cli",),
-    "ortools": ("emitc.planner.cp_sat",),
     "rich": ("emitc.cli.main", "emitc.cli.sweep", "emitc.report.tables"),
 }  # fmt: skip
 """Packages that are not Python's own, and the modules (or packages) that may import them; any other package is refused."""

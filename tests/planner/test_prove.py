@@ -15,7 +15,7 @@ from emitc.planner.problem import problem_of
 
 pytest.importorskip("ortools.sat.python.cp_model", reason="the extra emitc[prove] is not installed")
 
-from emitc.planner.cp_sat import Answer, certify
+from bench.exact_packing import Answer, certify
 
 
 def test_a_height_is_possible_or_not() -> None:
@@ -56,7 +56,7 @@ def test_without_the_solver_the_planner_works_and_the_question_is_an_import_erro
         "sys.modules['ortools'] = None\n"
         "from emitc.planner import Buffer, LiveRange, plan\n"
         "from emitc.planner.problem import problem_of\n"
-        "from emitc.planner.cp_sat import certify\n"
+        "from bench.exact_packing import certify\n"
         "b = [Buffer('a', 16, LiveRange(0, 1))]\n"
         "assert plan(b).proven\n"
         "try:\n    certify(problem_of(b, (), 16), 16)\n"

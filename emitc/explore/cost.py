@@ -82,16 +82,19 @@ class Cost:
         return self.cycles / clock_hz * 1e3
 
     def to_json(self) -> dict[str, Any]:
+        """For --json."""
         content = asdict(self) | {"flash_bytes": self.flash_bytes, "counted": round(self.counted, 4)}
         return content | {"seconds": round(self.seconds, 3), "layers": [asdict(layer) for layer in self.layers]}
 
     def __repr__(self) -> str:
+        """One line."""
         return (
             f"<Cost of {self.model} on {self.target}: arena {self.arena_bytes} bytes, flash {self.flash_bytes} bytes,"
             f" {self.instructions} instructions, {self.cycles} cycles>"
         )
 
     def _repr_html_(self) -> str:
+        """A table for a notebook."""
         columns = ("index", "op", "kernel", "macs", "instructions", "constant_bytes")
         head = "".join(f"<th>{column}</th>" for column in columns)
         rows = "".join(
@@ -147,6 +150,7 @@ def cost_of(partition: Partition, program: Program, optimize: str = "speed") -> 
 def _layers(
     partition: Partition, program: Program, counts: KernelCounts | None, rough: dict[int, float]
 ) -> tuple[LayerCost, ...]:
+    """The layers in their order."""
     nodes = {bound.node.index: bound for bound in partition.graph.bound()}
     rows = []
     for step in program.steps:

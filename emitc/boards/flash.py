@@ -16,6 +16,7 @@ from emitc.boards.elf import image_sizes
 from emitc.boards.project import BAUD
 from emitc.boards.result import RunResult, judged, layer_counts, result_of
 from emitc.boards.run_model import Case, RunModel
+from emitc.boards.serial_port import find_port, read_lines, require_serial
 from emitc.errors import CannotCompile, Where, shown, writing
 from emitc.target import Board
 
@@ -37,7 +38,7 @@ def flash(
 ) -> RunResult:
     """Builds and uploads a project of `write_flash_project`, and reads the proof that the board prints.
 
-    port: the serial port, None lets PlatformIO find it. timeout: seconds to wait for a complete proof. say: called with every
+    port: the serial port, None takes the only one. timeout: seconds to wait for a complete proof. say: called with every
     line that PlatformIO prints while it builds and uploads. The user's own
     PlatformIO folder is used: the first build for a board fetches its platform and toolchain from the network.
 
@@ -49,13 +50,14 @@ def flash(
     if port is not None:
         command += ["--upload-port", port]
     env = environment(None)
+    require_serial(where)
     require_platform(board, where, core_folder(env))
     say(f"building for {board.title}: {shlex.join(['pio', *command[len(pio_command()) :]])}")
     ended, output = _said(command, env, BUILD_SECONDS, say)
     if ended != 0:
         raise _failure(ended, output, board, project, where)
     try:
-        transcript = protocol.parse(_read_proof(project, port, timeout, where))
+        transcript = protocol.parse(_read_proof(port or find_port(where), timeout, where))
     except protocol.BadTranscript as error:
         raise CannotCompile(
             "the board's report cannot be read", where, str(error), "run it again; check the serial line"
@@ -66,13 +68,13 @@ def flash(
 
 @contextlib.contextmanager
 def _running(
-    command: Sequence[str], env: dict[str, str], seconds: float, stdin: int
+    command: Sequence[str], env: dict[str, str], seconds: float
 ) -> Iterator[tuple[subprocess.Popen[str], threading.Event]]:
     """A process that is ended after `seconds`, which sets the event, and where the context is left."""
     process = subprocess.Popen(
         command,
         env=env,
-        stdin=stdin,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -101,7 +103,7 @@ def _said(
 ) -> tuple[int | None, str]:
     """Exit code and output of a command, whose lines are passed on as they come; None where it was ended after `seconds`."""
     lines: list[str] = []
-    with _running(command, env, seconds, subprocess.DEVNULL) as (process, late):
+    with _running(command, env, seconds) as (process, late):
         for line in process.stdout or ():
             lines.append(line)
             if line.strip():
@@ -135,17 +137,14 @@ def _failure(ended: int | None, output: str, board: Board, project: Path, where:
     return build_failure(output, board, where, log)
 
 
-def _read_proof(project: Path, port: str | None, timeout: float, where: Where) -> str:
-    command = [*pio_command(), "device", "monitor", "-d", str(project), "-b", str(BAUD), "--raw", "--quiet"]
-    if port is not None:
-        command += ["-p", port]
+def _read_proof(port: str, timeout: float, where: Where) -> str:
+    """What the board prints, up to the end of a whole proof."""
     lines: list[str] = []
-    with _running(command, environment(None), timeout, subprocess.PIPE) as (process, _):
-        for line in process.stdout or ():
-            lines.append(line)
-            if line.startswith("emitc done") and protocol.is_complete("".join(lines)):
-                return "".join(lines)
-    why = f"the last line was: {protocol.last_line(''.join(lines))}"
+    for line in read_lines(port, BAUD, timeout, where):
+        lines.append(line)
+        if line.startswith("emitc done") and protocol.is_complete(text := "\n".join(lines)):
+            return text
+    why = f"the last line was: {protocol.last_line(chr(10).join(lines))}"
     hint = "name the board's serial port with --port, and press its reset button"
     raise CannotCompile(f"no complete proof arrived within {timeout:g} s", where, why, hint)
 

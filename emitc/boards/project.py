@@ -24,7 +24,7 @@ _OPTIMIZATION = "-O2"
 """Of the proof's own code, and of a package whose library.json names no level."""
 # Loops over bytes must stay loops: as memcpy and memset they would be counted as the model's.
 _PROOF_FLAGS = "-fno-tree-loop-distribute-patterns"
-
+_TRACE = "-DEMITC_TRACE"
 
 _MAINS = {"arduino": "main.cpp", "espidf": "main.c", "zephyr": "main.c", "freedom-e-sdk": "main.c"}
 """By framework: the name of its main file."""
@@ -52,7 +52,7 @@ def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, with_time
                 f"build_src_flags = {_PROOF_FLAGS}",
             ],
         }
-        for name, more in ((PLAIN, []), (TRACED, ["-DEMITC_TRACE"]))
+        for name, more in ((PLAIN, []), (TRACED, [_TRACE]))
     ]
     shared = [f"default_envs = {PLAIN}", "platforms_dir = .pio/platforms"]
     _write_ini(out, firmware.model.name, board, shared, environments)  # first: an interrupted project is known by it
@@ -62,11 +62,14 @@ def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, with_time
     _write(out / "src" / "main.c", _render("main_qemu.c.j2"))
 
 
-def write_flash_project(package: Path, model: RunModel, board: Board, cases: Sequence[Case], out: Path) -> None:
+def write_flash_project(
+    package: Path, model: RunModel, board: Board, cases: Sequence[Case], out: Path, *, layers: bool = False
+) -> None:
     """Writes the project for a real board to `out`: the same proof, printed over its serial port.
 
-    The board's official PlatformIO platform is fetched by `pio` at its first build. Raises EmitcError where `board` is
-    emulated, or where `out` holds something that emitc did not write.
+    layers: with the layer hook, so that the board counts each layer too. The board's official PlatformIO platform is fetched
+    by `pio` at its first build. Raises EmitcError where `board` is emulated, or where `out` holds something that emitc did
+    not write.
     """
     check_cases(model, cases)
     begin_flash_project(model.name, board, out, mlperf=False)
@@ -88,6 +91,8 @@ def begin_flash_project(model: str, board: Board, out: Path, *, mlperf: bool) ->
     flags = [_OPTIMIZATION, "-DEMITC_COUNT_WITH_TIMER"]
     if board.free_stack_bytes:
         flags.append(f"-DEMITC_FREE_STACK_BYTES={board.free_stack_bytes}")
+    if layers:
+        flags.append(_TRACE)
     lines = [
         f"platform = {pio.platform}",
         f"board = {pio.board}",

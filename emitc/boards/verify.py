@@ -132,16 +132,19 @@ def run_cases(
 
 
 def write_silicon_project(
-    compiled: Compiled, board: str, project: Path, *, reference: str, samples: int, seed: int
+    compiled: Compiled, board: str, project: Path, *, reference: str, samples: int, seed: int, layers: bool = False
 ) -> tuple[str, list[Case]]:
-    """Writes the project for a real board. Returns what it has to prove, as `expected` does."""
+    """Writes the project for a real board. Returns what it has to prove, as `expected` does.
+
+    layers: the board counts each layer too.
+    """
     require_fit(compiled, board)
     engine, vectors = expected(compiled, reference, samples, seed)
     with tempfile.TemporaryDirectory(prefix="emitc-flash-") as folder:
         package = Path(folder) / compiled.program.name
         compiled.write(package)
         with writing(f"the project cannot be written to {project}", "-o"):
-            write_flash_project(package, run_model(compiled), load_board(board), vectors, project)
+            write_flash_project(package, run_model(compiled), load_board(board), vectors, project, layers=layers)
     return engine, vectors
 
 

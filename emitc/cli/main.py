@@ -255,7 +255,8 @@ def run(
 @click.option("--board", required=True, multiple=True, callback=shared.one_board, help="A real board (`emitc boards`).")
 @shared.reference_option
 @shared.samples_options(1, 64, 3)
-@click.option("--port", help="Serial port; default: the one that PlatformIO finds.")
+@click.option("--layers", is_flag=True, help="Count every layer, by the core's counter.")
+@click.option("--port", help="Serial port; default: the only one that is attached by USB.")
 @shared.path_option("-o", "--output", help="Where the project goes; default: NAME-BOARD.")
 @click.option("--dry-run", is_flag=True, help="Write the project, touch no board.")
 @click.option("--mlperf-tiny", "benchmark", help="Write the project that answers MLPerf Tiny's runner, such as kws01.")
@@ -281,7 +282,7 @@ def flash(
 
         compiled = shared.compiled_model(values, "platformio", load_board(board).target)
         project = output or Path(f"{compiled.program.name}-{board}")
-        options = shared.chosen(values, "reference samples seed")
+        options = shared.chosen(values, "reference samples seed layers")
         if benchmark is not None:
             mlperf_tiny.write_mlperf_project(compiled, board, mlperf_tiny.benchmark_named(benchmark), project)
         else:

@@ -140,6 +140,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "cffi": ("emitc.verify.build", "emitc.ethosu.driver"),
     "elftools": ("emitc.boards.elf",),
     "platformdirs": ("emitc.boards.rtl",),
+    "serial": ("emitc.boards.serial_port",),
     "click": ("emitc.cli",),
     "rich": ("emitc.cli.main", "emitc.cli.sweep", "emitc.report.tables"),
 }  # fmt: skip

@@ -12,15 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from serial.tools import list_ports
 
-from emitc.boards import build, download
+from emitc.boards import build, download, serial_port
 from emitc.boards import flash as flash_module
+from emitc.boards.boot import boot
 from emitc.boards.flash import flash
-from emitc.boards.project import write_flash_project, write_qemu_project
+from emitc.boards.project import TRACED, write_flash_project, write_qemu_project
+from emitc.boards.result import RunResult
+from emitc.boards.run import TIMER_TOLERANCE, run_on_board
 from emitc.boards.run_model import Firmware
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.target import boards, load_board
-from tests.support.board_standin import CASES, MODEL, write_package
+from tests.support.board_standin import CASES, MODEL, needs_boards, write_package
+from tests.support.serial_line import serial_line
 
 REAL = [name for name in boards() if load_board(name).kind == "silicon"]
 FLAGS = (
@@ -133,7 +138,7 @@ emitc done
 
 @pytest.fixture
 def attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project whose PlatformIO is a script that uploads at once and monitors what lies in `serial.txt`."""
+    """A project whose PlatformIO is a script that uploads at once."""
     project = tmp_path / "project"
     write_flash_project(write_package(tmp_path / "package"), MODEL, load_board("nucleo_f446re"), CASES, project)
     image = project / ".pio" / "build" / "nucleo_f446re" / "firmware.elf"
@@ -142,9 +147,6 @@ def attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     script = tmp_path / "pio.py"
     script.write_text(
         "import pathlib, sys, time\n"
-        "if 'monitor' in sys.argv:\n"
-        f"    print(pathlib.Path({str(tmp_path / 'serial.txt')!r}).read_text(), flush=True)\n"
-        "    time.sleep(60)\n"
         f"said = pathlib.Path({str(tmp_path / 'said.py')!r})\n"
         "exec(said.read_text() if said.exists() else '')\n"
     )
@@ -154,9 +156,14 @@ def attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project
 
 
+def _flashed(attached: Path, printed: str, timeout: float = 30, pause: float = 0.05) -> RunResult:
+    """The result of a board that prints a text, again and again."""
+    with serial_line(lambda turn: printed.encode(), pause) as port:
+        return flash(attached, MODEL, load_board("nucleo_f446re"), CASES, timeout=timeout, port=port)
+
+
 def test_an_attached_board_is_read_until_its_proof_is_complete(attached: Path) -> None:
-    (attached.parent / "serial.txt").write_text(PRINTED)
-    result = flash(attached, MODEL, load_board("nucleo_f446re"), CASES, timeout=30)
+    result = _flashed(attached, PRINTED)
     assert result.match
     assert (result.unit, result.cycles, result.instructions, result.stack_bytes) == ("cycles", 101, None, 28)
     assert result.layers is not None
@@ -164,24 +171,86 @@ def test_an_attached_board_is_read_until_its_proof_is_complete(attached: Path) -
     assert result.as_json()["cycles"] == 101
 
 
+@pytest.mark.parametrize("layers", [False, True])
+def test_a_project_has_the_layer_hook_where_layers_are_asked_for(layers: bool, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    board = load_board("nucleo_f446re")
+    write_flash_project(write_package(tmp_path / "package"), MODEL, board, CASES, project, layers=layers)
+    ini = (project / "platformio.ini").read_text(encoding="utf-8")
+    assert ("-DEMITC_TRACE" in ini) is layers
+
+
+@needs_boards
+@pytest.mark.parametrize("name", ["qemu_m4", "qemu_rv32"])
+def test_an_emulated_board_counts_its_layers_over_a_serial_line(name: str, attached: Path, tmp_path: Path) -> None:
+    """By the timer, as a real board does, and close to what the plugin counts."""
+    board, firmware = load_board(name), Firmware(tmp_path / "package", MODEL, CASES)
+    work = tmp_path / "work"
+    write_qemu_project(firmware, board, work / "project", with_timer=True)
+    (image,) = build.build(work / "project", (TRACED,), board, core_dir=work / "core", log=work / "log")
+    said = boot(board, image, (), timeout=60).encode()
+    with serial_line(lambda turn: said) as port:
+        result = flash(attached, MODEL, load_board("nucleo_f446re"), CASES, timeout=30, port=port)
+    counted = run_on_board(firmware, board, layers=True, workdir=tmp_path / "counted")
+    assert result.match and counted.layers is not None and result.layers is not None
+    assert (result.unit, result.counter) == ("instructions", "timer")
+    assert [(each.index, each.op, each.macs) for each in result.layers] == [(0, "ADD", 4), (1, "REVERSE", 0)]
+    for seen, exact in zip(result.layers, counted.layers, strict=True):
+        assert 0 <= seen.count - exact.count <= TIMER_TOLERANCE
+
+
 def test_a_wrong_byte_from_a_real_board_is_no_match(attached: Path) -> None:
-    (attached.parent / "serial.txt").write_text(
-        PRINTED.replace("83820300", "83820301").replace("differ 1 0 0", "differ 1 0 1")
-    )
-    result = flash(attached, MODEL, load_board("nucleo_f446re"), CASES, timeout=30)
+    printed = PRINTED.replace("83820300", "83820301").replace("differ 1 0 0", "differ 1 0 1")
+    result = _flashed(attached, printed)
     assert (result.match, result.differing_bytes) == (False, 1)
 
 
 def test_a_board_that_contradicts_itself_is_not_believed(attached: Path) -> None:
-    (attached.parent / "serial.txt").write_text(PRINTED.replace("83820300", "83820301"))
     with pytest.raises(CannotCompile, match="contradicts itself"):
-        flash(attached, MODEL, load_board("nucleo_f446re"), CASES, timeout=30)
+        _flashed(attached, PRINTED.replace("83820300", "83820301"))
 
 
 def test_a_silent_board_ends_in_time(attached: Path) -> None:
-    (attached.parent / "serial.txt").write_text("emitc begin 1 nucleo_f446re\n")
-    with pytest.raises(CannotCompile, match="no complete proof arrived within 1 s"):
-        flash(attached, MODEL, load_board("nucleo_f446re"), CASES, timeout=1)
+    with pytest.raises(CannotCompile, match="no complete proof arrived within 1 s") as error:
+        _flashed(attached, "emitc begin 1 nucleo_f446re\n", timeout=1, pause=30)
+    assert error.value.why == "the last line was: emitc begin 1 nucleo_f446re"
+
+
+def test_without_a_port_the_only_one_is_taken(attached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Port:
+        def __init__(self, device: str, vid: int | None) -> None:
+            self.device, self.vid = device, vid
+
+    ports: list[Port] = [Port("/dev/ttyS0", None)]
+    monkeypatch.setattr(list_ports, "comports", lambda: ports)
+    board = load_board("nucleo_f446re")
+    with pytest.raises(CannotCompile, match="the board's serial port is not known") as error:
+        flash(attached, MODEL, board, CASES, timeout=1)
+    assert error.value.why == "no USB serial port is attached"
+    with serial_line(lambda turn: PRINTED.encode()) as port:
+        ports.append(Port(port, 0x483))
+        assert flash(attached, MODEL, board, CASES, timeout=30).match
+    ports.append(Port("/dev/ttyACM7", 0x2341))
+    with pytest.raises(CannotCompile, match=f"several are attached: {port}, /dev/ttyACM7"):
+        flash(attached, MODEL, board, CASES, timeout=1)
+
+
+def test_a_port_that_is_not_there_or_goes_away_is_named(
+    attached: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serial_port, "_OPEN_SECONDS", 0.1)
+    gone = str(tmp_path / "ttyUSB9")
+    with pytest.raises(CannotCompile, match="ttyUSB9 cannot be read") as error:
+        flash(attached, MODEL, load_board("nucleo_f446re"), CASES, timeout=30, port=gone)
+    assert "No such file" in error.value.why and "--port" in error.value.hint
+    with pytest.raises(CannotCompile, match="nonsense://x cannot be read"):
+        flash(attached, MODEL, load_board("nucleo_f446re"), CASES, timeout=30, port="nonsense://x")
+
+
+def test_a_line_without_an_end_is_cut() -> None:
+    with serial_line(lambda turn: b"x" * 3 * serial_port.LONGEST_LINE) as port:
+        line = next(serial_port.read_lines(port, 115200, 30, Where(option="--port")))
+    assert line == "x" * serial_port.LONGEST_LINE
 
 
 def _failure(attached: Path, script: str, say: Callable[[str], None] = lambda line: None) -> CannotCompile:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,21 +27,11 @@ from tests.support.board_standin import (
     RUN_HANGING,
     RUN_REFUSING,
     RUN_STRAYING,
+    needs_boards,
     write_package,
 )
 
 EMULATED = [name for name in boards() if load_board(name).kind == "qemu"]
-
-Test = Callable[..., None]
-TOOLS = ("arm-none-eabi-gcc", "riscv64-unknown-elf-gcc", "qemu-system-arm", "qemu-system-riscv32")
-
-
-def needs_boards(test: Test) -> Test:
-    """Marks a test that builds for and boots emulated boards."""
-    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    skipped: Test = pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")(test)
-    marked: Test = pytest.mark.board(skipped)
-    return marked
 
 
 def _run(

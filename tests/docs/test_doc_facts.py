@@ -133,7 +133,7 @@ def json_of(name: str) -> set[str]:
         "inspect": [inspection.inspect_model(MODELS / "digits_int8.tflite", {})],
         "run": [measurement(digits, emulated).as_json(), on_rtl.as_json(), limited],
         "flash": [
-            *(measurement(digits, each).as_json() for each in runs[1:]),
+            *(measurement(digits, replace(each, layers=(layer,))).as_json() for each in runs[1:]),
             {"board": "b", "project": "p", "dry_run": True},
         ],
         "npu-check": [NpuCheck("a", 1, 1, ("ADD",), 1, 1, 0, 1, 1, "tflm", 1, 0, 0, True).as_json()],

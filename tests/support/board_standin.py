@@ -6,9 +6,25 @@ Layer 0 adds 3 to every byte (wrapping), layer 1 reverses them. `run` may be rep
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from emitc.boards.run_model import RunLayer, RunModel, RunTensor
+
+Test = Callable[..., None]
+TOOLS = ("arm-none-eabi-gcc", "riscv64-unknown-elf-gcc", "qemu-system-arm", "qemu-system-riscv32")
+
+
+def needs_boards(test: Test) -> Test:
+    """Marks a test that builds for and boots emulated boards."""
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    skipped: Test = pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")(test)
+    marked: Test = pytest.mark.board(skipped)
+    return marked
+
 
 MODEL = RunModel(
     name="standin",

@@ -11,6 +11,7 @@ from emitc.backends.portable.other_targets import FasterTarget, faster_targets
 from emitc.emit.licence import LICENSE
 from emitc.emit.manifest import partitions
 from emitc.emit.package import package_files, write_package
+from emitc.emit.profile import profile_files
 from emitc.emit.stack import StackBound
 from emitc.ir import Graph, GraphStep
 from emitc.options import Options
@@ -105,7 +106,7 @@ def package_of(
 ) -> dict[str, bytes]:
     """Every file of the package. stated: the options as the manifest shows them."""
     optimize = {"speed": "-O2", "size": "-Os"}[options.optimize]
-    more = _added_files(partition, program)
+    more = _added_files(partition, program) | profile_files(options.profile)
     return package_files(program, options.package, passes, stated, optimize=optimize, more=more, stack=stack)
 
 

@@ -19,7 +19,17 @@ from emitc.schedule.memory_regions import check_regions
 from emitc.schedule.search import SMALLEST, TECHNIQUES
 from emitc.target import load_target
 
-_RARE = ("regions", "places", "stage_weights", "split_weights", "plugins", "variants", "input_rows", "flash_budget")
+_RARE = (
+    "regions",
+    "places",
+    "stage_weights",
+    "split_weights",
+    "plugins",
+    "variants",
+    "input_rows",
+    "flash_budget",
+    "profile",
+)
 """Options that the manifest names only where they are given."""
 
 
@@ -37,6 +47,7 @@ class Options:
     their layer runs, "" for none. variants: pairs of a node's index and the variant of
     emitc's own kernels that it is to get. plugins: Python files with operators of the user's own. input_rows: the model asks for
     the rows of its input while it runs. split_weights: constants have a file of their own.
+    profile: the package has emitc_profile.h.
     """
 
     name: str = ""
@@ -60,6 +71,7 @@ class Options:
     plugins: tuple[Path, ...] = ()
     input_rows: bool = False
     split_weights: bool = False
+    profile: bool = False
 
     @property
     def arena_budget(self) -> int | None:
@@ -72,6 +84,8 @@ class Options:
             plain["input_rows"] = True
         if self.split_weights:
             plain["split_weights"] = True
+        if self.profile:
+            plain["profile"] = True
         if self.flash_budget is not None:
             plain["flash_budget"] = self.flash_budget
         if self.variants:
@@ -117,6 +131,7 @@ class Options:
                 parts.append(f"--{name.replace('_', '-')} {value}")
         parts += ["--input-rows"] if self.input_rows else []
         parts += ["--split-weights"] if self.split_weights else []
+        parts += ["--profile"] if self.profile else []
         parts += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in sorted(self.shapes.items())]
         parts += [f"--without {name}" for name in sorted(self.disabled)]
         parts += [f"--cpu-only {what}" for what in self.cpu_only]

@@ -22,6 +22,7 @@ from emitc.cli.cost import cost
 from emitc.cli.diff import diff
 from emitc.cli.evaluate import evaluate, quantize
 from emitc.cli.plan import plan
+from emitc.cli.profile import profile
 from emitc.cli.report import report
 from emitc.cli.sweep import sweep
 from emitc.errors import Code, EmitcError, Where
@@ -55,6 +56,7 @@ def cli() -> None:
 
 
 cli.add_command(plan)
+cli.add_command(profile)
 cli.add_command(dump)
 cli.add_command(cost)
 cli.add_command(diff)
@@ -75,6 +77,9 @@ cli.add_command(sweep)
     help="Refuse a model that does not fit this board; sets the target.",
 )
 @click.option("--stack", is_flag=True, help="State the stack in the header, as the target's compiler finds it.")
+@click.option(
+    "--profile", is_flag=True, help="Add emitc_profile.h, which records when each layer ended (`emitc profile`)."
+)
 @budget.budget_options
 @check_option
 @shared.json_option

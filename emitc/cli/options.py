@@ -223,7 +223,8 @@ _HEADINGS = {
         ("--ram-budget", "--flash-budget", "--regions", "--place", "--stage-weights", "--input-rows"), "Memory"
     ),
     **dict.fromkeys(
-        ("--output", "--package", "--split-weights", "--svg", "--html", "--force", "--workdir", "--json"), "Output"
+        ("--output", "--package", "--split-weights", "--profile", "--svg", "--html", "--force", "--workdir", "--json"),
+        "Output",
     ),
     **dict.fromkeys(
         ("--max-arena", "--max-flash", "--max-stack", "--max-instructions", "--max-ms", "--budget"), "Budget"

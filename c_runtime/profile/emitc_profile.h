@@ -57,9 +57,8 @@ typedef struct emitc_profile {
     emitc_profile_record *ring;
     emitc_profile_clock clock;
     uint32_t capacity;
-    uint32_t next;
-    uint32_t kept;
-    uint32_t lost;
+    uint32_t next; /* where the next record goes */
+    uint32_t laps; /* how often the ring has been full */
     uint32_t ticks_per_second;
 } emitc_profile;
 
@@ -78,8 +77,7 @@ static inline void emitc_profile_init(emitc_profile *profile, const char *name, 
     profile->clock = clock;
     profile->capacity = capacity;
     profile->next = 0;
-    profile->kept = 0;
-    profile->lost = 0;
+    profile->laps = 0;
     profile->ticks_per_second = ticks_per_second;
 }
 
@@ -87,24 +85,21 @@ static inline void emitc_profile_init(emitc_profile *profile, const char *name, 
 static inline void emitc_profile_clear(emitc_profile *profile)
 {
     profile->next = 0;
-    profile->kept = 0;
-    profile->lost = 0;
+    profile->laps = 0;
 }
 
 static inline void emitc_profile_add(emitc_profile *profile, uint32_t layer)
 {
-    const uint32_t ticks = profile->clock();
     const uint32_t next = profile->next;
-    if (next >= profile->capacity) {
-        return; /* a ring of no records */
-    }
-    profile->ring[next].layer = layer;
-    profile->ring[next].ticks = ticks;
-    profile->next = next + 1u == profile->capacity ? 0u : next + 1u;
-    if (profile->kept < profile->capacity) {
-        profile->kept++;
-    } else if (profile->lost < UINT32_MAX) {
-        profile->lost++;
+    if (next < profile->capacity) { /* else it is a ring of no records */
+        emitc_profile_record *const record = &profile->ring[next];
+        record->layer = layer;
+        record->ticks = profile->clock();
+        profile->next = next + 1u;
+        if (next + 1u == profile->capacity) {
+            profile->next = 0;
+            profile->laps += profile->laps < UINT32_MAX ? 1u : 0u;
+        }
     }
 }
 
@@ -219,8 +214,10 @@ static inline void emitc_profile_finish(struct emitc_profile_line *line, emitc_p
 static inline void emitc_profile_write(const emitc_profile *profile, emitc_profile_writer write, void *context)
 {
     struct emitc_profile_line line;
-    const uint32_t kept = profile->kept;
-    uint32_t at = kept < profile->capacity ? 0u : profile->next;
+    const uint32_t kept = profile->laps > 0u ? profile->capacity : profile->next;
+    const uint64_t written = (uint64_t)profile->laps * profile->capacity + profile->next;
+    const uint64_t lost = written - kept;
+    uint32_t at = profile->laps > 0u ? profile->next : 0u;
     uint32_t crc = 0;
     emitc_profile_start(&line, "begin");
     emitc_profile_number(&line, EMITC_PROFILE_FORMAT);
@@ -228,7 +225,7 @@ static inline void emitc_profile_write(const emitc_profile *profile, emitc_profi
     emitc_profile_word(&line, profile->model_sha256);
     emitc_profile_number(&line, profile->ticks_per_second);
     emitc_profile_number(&line, kept);
-    emitc_profile_number(&line, profile->lost);
+    emitc_profile_number(&line, lost < UINT32_MAX ? (uint32_t)lost : UINT32_MAX);
     emitc_profile_finish(&line, write, context);
     for (uint32_t first = 0; first < kept; first += EMITC_PROFILE_RECORDS_PER_LINE) {
         emitc_profile_start(&line, "data");

@@ -55,6 +55,7 @@ class ProfileReader:
     def __init__(self) -> None:
         self.problems: list[str] = []
         self._open: _Open | None = None
+        self._left_out = False
         self._number = 0
 
     def read(self, lines: Iterable[str]) -> Iterator[Block]:
@@ -101,8 +102,13 @@ class ProfileReader:
             self.problems.append(text)
 
     def _broken(self, why: str) -> Block | None:
-        """A line that cannot be used, which ends no block. With it the block that is open, if any, is of no use."""
-        block, self._open = self._open, None
+        """A line that cannot be used, which ends no block. With it the block that is open, if any, is of no use.
+
+        The lines that follow up to the next beginning are left out too, without a word.
+        """
+        if self._left_out:
+            return None
+        block, self._open, self._left_out = self._open, None, True
         ending = "" if block is None else f"; the profile of line {block.line} is left out"
         self._problem(f"line {self._number}: {why}{ending}")
         return None
@@ -112,6 +118,7 @@ class ProfileReader:
             why = f"the profile of line {self._open.line} has no end, and the next begins in line {self._number}"
             self._problem(f"{why}: {self._arrived()}; the board has started again, or lines are lost")
             self._open = None
+        self._left_out = False
         count, version = int(match["count"], 16), int(match["format"], 16)
         if version != FORMAT:
             return self._broken(f"the profile has format {version}, and this emitc reads {FORMAT}")

@@ -21,6 +21,7 @@ from emitc.backends.contract import Region
 from emitc.backends.partition import Assignment, Partition
 from emitc.boards.cycle_model import Estimate
 from emitc.boards.measurement import measurement
+from emitc.boards.profile import KnownLayer, Profile, ProfiledModel, Run
 from emitc.boards.result import CycleEstimate, LayerCount, RunResult, SimulatedCost
 from emitc.boards.rtl import Function
 from emitc.calibrate.calibrate import Quantized
@@ -135,6 +136,11 @@ def json_of(name: str) -> set[str]:
         "flash": [
             *(measurement(digits, replace(each, layers=(layer,))).as_json() for each in runs[1:]),
             {"board": "b", "project": "p", "dry_run": True},
+        ],
+        "profile": [
+            Profile(
+                ProfiledModel("a", "b", "c", (KnownLayer(0, "ADD", "a", 1),)), 1, 0, (Run(0, 1, (1,)),), ()
+            ).to_json()
         ],
         "npu-check": [NpuCheck("a", 1, 1, ("ADD",), 1, 1, 0, 1, 1, "tflm", 1, 0, 0, True).as_json()],
         "quantize": [

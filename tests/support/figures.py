@@ -414,7 +414,21 @@ def cost() -> tuple[Columns, Rows]:
     ), rows  # fmt: skip
 
 
+def profile() -> tuple[Columns, Rows]:
+    """bench/results_profile.json: what a recorded run adds."""
+    columns = ("model", "board", "layers", "instructions", "with a profile", "share")
+    rows = [
+        (
+            row["model"], row["board"], str(row["layers"]), _number(row["instructions"]), _number(row["profiled"]),
+            f"{100 * (row['profiled'] / row['instructions'] - 1):.2f} %",
+        )
+        for row in _rows("results_profile.json")
+    ]  # fmt: skip
+    return columns, rows
+
+
 TABLES = {
+    "profile": profile,
     "random_verdicts": random_verdicts,
     "random_modes": random_modes,
     "random_coverage": random_coverage,

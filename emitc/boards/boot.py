@@ -29,6 +29,14 @@ def boot(board: Board, elf: Path, extra: Sequence[str], *, timeout: float) -> st
 
     Raises CannotCompile where it does not stop in time, faults, or leaves with another code than 0.
     """
+    printed, error = booted(board, elf, extra, timeout=timeout)
+    if error is not None:
+        raise error
+    return printed
+
+
+def booted(board: Board, elf: Path, extra: Sequence[str], *, timeout: float) -> tuple[str, CannotCompile | None]:
+    """What the firmware printed, and why it did not end well, as `boot` raises it; None where it did."""
     command = _qemu_command(_manifest(board), elf, extra)
     where = Where(option=f"--board {board.name}")
     # QEMU writes without waiting: what does not fit into a pipe whose reader is slow would be lost. A file takes everything.
@@ -44,17 +52,18 @@ def boot(board: Board, elf: Path, extra: Sequence[str], *, timeout: float) -> st
                 process.communicate()
                 why = f"its last line was: {protocol.last_line(_printed(out))}"
                 hint = "allow more time with --timeout, or fewer test cases"
-                raise CannotCompile(f"the firmware did not stop within {timeout:g} s", where, why, hint) from None
+                late = CannotCompile(f"the firmware did not stop within {timeout:g} s", where, why, hint)
+                return _printed(out), late
             except BaseException:
                 process.kill()
                 raise
         printed = _printed(out)
-    if process.returncode != 0:
-        why = protocol.fault(printed) or complaints.strip() or protocol.last_line(printed)
-        what = "the firmware faulted" if protocol.fault(printed) else "the firmware did not end as it should"
-        hint = f"look at it by hand: {' '.join(command)}"
-        raise CannotCompile(f"{what} on {board.title}", where, f"exit code {process.returncode}: {why}", hint)
-    return printed
+    if process.returncode == 0:
+        return printed, None
+    why = protocol.fault(printed) or complaints.strip() or protocol.last_line(printed)
+    what = "the firmware faulted" if protocol.fault(printed) else "the firmware did not end as it should"
+    hint = f"look at it by hand: {' '.join(command)}"
+    return printed, CannotCompile(f"{what} on {board.title}", where, f"exit code {process.returncode}: {why}", hint)
 
 
 def _printed(out: IO[bytes]) -> str:

@@ -46,6 +46,19 @@ def flash(
     proof arrives in time.
     """
     where = Where(model=model.name, option=f"--board {board.name}")
+    upload(project, board, where, port=port, say=say)
+    try:
+        transcript = protocol.parse(_read_proof(port or find_port(where), timeout, where))
+    except protocol.BadTranscript as error:
+        raise CannotCompile(
+            "the board's report cannot be read", where, str(error), "run it again; check the serial line"
+        ) from error
+    image = project / ".pio" / "build" / board.name / "firmware.elf"
+    return _result(model, board, transcript, vectors, image)
+
+
+def upload(project: Path, board: Board, where: Where, *, port: str | None, say: Callable[[str], None]) -> None:
+    """Builds a project and uploads it. Raises CannotCompile as `flash` does."""
     command = [*pio_command(), "run", "-d", str(project), "-e", board.name, "-t", "upload"]
     if port is not None:
         command += ["--upload-port", port]
@@ -56,14 +69,6 @@ def flash(
     ended, output = _said(command, env, BUILD_SECONDS, say)
     if ended != 0:
         raise _failure(ended, output, board, project, where)
-    try:
-        transcript = protocol.parse(_read_proof(port or find_port(where), timeout, where))
-    except protocol.BadTranscript as error:
-        raise CannotCompile(
-            "the board's report cannot be read", where, str(error), "run it again; check the serial line"
-        ) from error
-    image = project / ".pio" / "build" / board.name / "firmware.elf"
-    return _result(model, board, transcript, vectors, image)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from emitc._version import __version__
-from emitc.cli import budget
+from emitc.cli import budget, divergence
 from emitc.cli import options as shared
 from emitc.cli.check import check_line, check_option, checked, dump
 from emitc.cli.cost import cost
@@ -206,6 +206,7 @@ def partition_command(as_json: bool, **values: Any) -> None:
 @shared.reference_option
 @shared.samples_options(1, 64, 3)
 @click.option("--layers", is_flag=True, help="Instructions of every layer.")
+@divergence.option
 @shared.path_option("--workdir", help="Keep the project here; default: a temporary one.")
 @click.option("--estimate-for", help="A real board with the same core: estimate cycles and time there.")
 @click.option("--memory", default="zero-wait", show_default=True, help="Timing of flash on a simulated core's RTL.")
@@ -222,6 +223,8 @@ def run(
     **values: Any,
 ) -> None:
     """Build MODEL with PlatformIO, boot it on an emulated board or a simulated core, prove it there and measure it."""
+    if divergence.wanted(values, estimate_for):
+        raise SystemExit(divergence.on_emulators(boards, workdir, as_json, values))
     with shared.reported(as_json):
         from emitc.boards import verify as prove
         from emitc.boards.result import check_estimate_for, with_estimate_for
@@ -261,6 +264,7 @@ def run(
 @shared.reference_option
 @shared.samples_options(1, 64, 3)
 @click.option("--layers", is_flag=True, help="Count every layer, by the core's counter.")
+@divergence.option
 @click.option("--port", help="Serial port; default: the only one that is attached by USB.")
 @shared.path_option("-o", "--output", help="Where the project goes; default: NAME-BOARD.")
 @click.option("--dry-run", is_flag=True, help="Write the project, touch no board.")
@@ -279,6 +283,8 @@ def flash(
 
     With --mlperf-tiny the project is written and nothing is uploaded.
     """
+    if divergence.wanted(values):
+        raise SystemExit(divergence.on_silicon(board, port, output, as_json, dry_run, values))
     with shared.reported(as_json):
         from emitc.boards import mlperf_tiny
         from emitc.boards import verify as prove

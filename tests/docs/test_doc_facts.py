@@ -20,6 +20,7 @@ from bench.compile_time import LIMIT, NETS, TARGETS
 from emitc.backends.contract import Region
 from emitc.backends.partition import Assignment, Partition
 from emitc.boards.cycle_model import Estimate
+from emitc.boards.divergence import BoardDivergence, Search
 from emitc.boards.measurement import measurement
 from emitc.boards.profile import KnownLayer, Profile, ProfiledModel, Run
 from emitc.boards.result import CycleEstimate, LayerCount, RunResult, SimulatedCost
@@ -47,6 +48,7 @@ from emitc.report import inspection
 from emitc.sweep.sweep import Result
 from emitc.target import load_board
 from emitc.validation import Validation, Wrong
+from emitc.verify.host_layers import HostLayer
 from emitc.verify.layers import Divergence
 from emitc.verify.npu_check import NpuCheck
 from emitc.verify.operator_checks import Group
@@ -106,6 +108,8 @@ def json_of(name: str) -> set[str]:
         "tflm", 1, 1, 0, 0.0, 1, 0, 1, first, 1, 1, True, groups=groups, no_engine=("A", "b"), disputes=("op",)
     )
     checked = Validation(1, (), 1, Wrong("a", ("op",), "t", 1)).to_json()
+    wrong_layer = BoardDivergence(0, HostLayer(0, "ADD", "a", "int8", (1,), b"a"), 0, 1, (0,), "1", "2", 1.0, (0,))
+    searched = Search("b", 1, 1, wrong_layer).to_json()
     limited = {"budget": [Compared("ms", 1.0, 2.0).to_json()]}
     printed = {
         "compile": [
@@ -132,10 +136,11 @@ def json_of(name: str) -> set[str]:
         "report": [{"kind": "model", "name": "a", "output": "o", "bytes": 1}],
         "sweep": [Result((), 0, 0.0).summary(), {"output": "o"}],
         "inspect": [inspection.inspect_model(MODELS / "digits_int8.tflite", {})],
-        "run": [measurement(digits, emulated).as_json(), on_rtl.as_json(), limited],
+        "run": [measurement(digits, emulated).as_json(), on_rtl.as_json(), limited, searched],
         "flash": [
             *(measurement(digits, replace(each, layers=(layer,))).as_json() for each in runs[1:]),
             {"board": "b", "project": "p", "dry_run": True},
+            searched,
         ],
         "profile": [
             Profile(

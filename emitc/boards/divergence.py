@@ -1,0 +1,185 @@
+"""The first layer that a board computes otherwise than this machine, by checksums of all layers and the bytes of the first.
+
+The expected values are those of the same generated C, built for this machine with the layer hook. `emitc verify` says whether
+they are right; here only the board, its compiler and its flash are in question.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emitc.boards.divergence_lines import Heard
+from emitc.errors import CannotCompile, Where, first_name, shown
+from emitc.verify.host_layers import HostLayer, differing_elements
+
+
+@dataclass(frozen=True, slots=True)
+class BoardDivergence:
+    """The first tensor that differs. equal: calls of the hook that were equal before it, of all cases.
+
+    first: index of the first differing element; got and expected: its values. channels: those, along the last axis, in which
+    elements differ.
+    """
+
+    case: int
+    layer: HostLayer
+    equal: int
+    differing: int
+    first: tuple[int, ...]
+    got: str
+    expected: str
+    largest: float
+    channels: tuple[int, ...]
+
+    @property
+    def pattern(self) -> str:
+        """Where the differing elements lie, and what would do that."""
+        shape = self.layer.shape
+        count = shape[-1] if len(shape) > 1 else 1
+        if count > 1 and len(self.channels) == 1:
+            return f"all in channel {self.channels[0]} of {count}, as a damaged weight or bias of that channel gives"
+        if self.differing == 1:
+            return "a single element, as a damaged constant gives"
+        share = f"{len(self.channels)} of {count} channels, " if count > 1 else ""
+        return f"{share}as another kernel, compiler option or constant gives"
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What a search found on a board. divergence: None where all calls of the hook were equal. unreadable: damaged lines."""
+
+    board: str
+    cases: int
+    calls: int
+    divergence: BoardDivergence | None
+    unreadable: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """For --json."""
+        first = self.divergence
+        return {
+            "board": self.board,
+            "match": first is None,
+            "cases": self.cases,
+            "layers_compared": self.calls,
+            "unreadable_lines": self.unreadable,
+            "first_divergence": None
+            if first is None
+            else {
+                "case": first.case,
+                "index": first.layer.index,
+                "op": first.layer.op,
+                "tensor": first.layer.tensor,
+                "elements": math.prod(first.layer.shape),
+                "differing": first.differing,
+                "element": list(first.first),
+                "got": first.got,
+                "expected": first.expected,
+                "channels": list(first.channels),
+                "pattern": first.pattern,
+            },
+        }
+
+
+def identity_of(expected: Sequence[Sequence[HostLayer]]) -> int:
+    """A number that a firmware states, by which an older one is known: CRC-32 of all that is expected."""
+    crc = 0
+    for case in expected:
+        for layer in case:
+            crc = zlib.crc32(layer.data, zlib.crc32(f"{layer.index} {len(layer.data)} ".encode("ascii"), crc))
+    return crc
+
+
+def judged(board: str, expected: Sequence[Sequence[HostLayer]], heard: Heard, where: Where) -> Search | None:
+    """The first difference in what has arrived, or that there is none; None while lines are missing.
+
+    Raises CannotCompile for a firmware of another compilation, and for a board that contradicts itself.
+    """
+    if heard.identities - {identity_of(expected)}:
+        why = "it states another identity than the project that was built"
+        raise CannotCompile("the board runs another firmware", where, why, "upload again, and press its reset button")
+    equal = 0
+    for case, layers in enumerate(expected):
+        for call, layer in enumerate(layers):
+            key = case, call
+            seen = heard.crcs.get(key)
+            if seen is None:
+                return None
+            if key in heard.changed:
+                raise _unsteady(layer, case, where)
+            if (seen.index, seen.size_bytes) != (layer.index, len(layer.data)):
+                why = f"case {case}: call {call} of the layer hook was of op {seen.index} with {seen.size_bytes} bytes"
+                why += f", and {_name(layer)} writes {len(layer.data)} bytes"
+                hint = "upload again: it is the firmware of another model, or of another version of emitc"
+                raise CannotCompile("the layers that ran are not the model's", where, why, hint)
+            if seen.crc == zlib.crc32(layer.data):
+                equal += 1
+                continue
+            data = heard.tensor(key)
+            if data is None:
+                return None
+            if zlib.crc32(data) != seen.crc:
+                raise _unsteady(layer, case, where)
+            found = differing_elements(layer, data)
+            if found is not None:
+                divergence = BoardDivergence(case, layer, equal, *found)
+                return Search(board, len(expected), equal + 1, divergence, heard.unreadable)
+            equal += 1
+    return Search(board, len(expected), equal, None, heard.unreadable)
+
+
+def _unsteady(layer: HostLayer, case: int, where: Where) -> CannotCompile:
+    why = f"case {case}: {_name(layer)} did not give the same bytes each time that it was read"
+    hint = "look for memory that something else writes to, an unstable supply or clock, and an overflow of the stack"
+    return CannotCompile("the board's results change from one reading to the next", where, why, hint)
+
+
+def _name(layer: HostLayer) -> str:
+    return f'op {layer.index} {layer.op} "{shown(first_name(layer.tensor), 80)}"'
+
+
+def unfinished(expected: Sequence[Sequence[HostLayer]], heard: Heard, seconds: float, where: Where) -> CannotCompile:
+    """Why no result came: a fault, restarts, a call that stopped, a disturbed line, or nothing at all."""
+    reached = _reached(expected, heard)
+    if heard.fault:
+        return CannotCompile("the firmware faulted on the board", where, f"{heard.fault}; {reached}", _STUCK)
+    if heard.refused:
+        hint = "emitc_status in emitc_runtime.h says what the number means"
+        return CannotCompile("a call was refused on the board", where, heard.refused, hint)
+    if heard.unreadable:
+        why = f"{heard.unreadable} of {heard.lines} lines have a wrong checksum, or are cut; {reached}"
+        hint = "check cable, ground and baud rate; another program may read the same port"
+        return CannotCompile("the serial line is disturbed", where, why, hint)
+    if heard.interrupted:
+        why = f"it began {heard.starts} times, and did not reach its end {heard.interrupted} times; {reached}"
+        return CannotCompile("the board starts again and again", where, why, f"look at its watchdog; {_STUCK}")
+    if heard.starts or heard.last is not None:
+        why = f"nothing more came within {seconds:g} s; {reached}"
+        return CannotCompile("the firmware stopped on the board", where, why, _STUCK)
+    why = f"no line of the firmware came within {seconds:g} s"
+    hint = "name the board's serial port with --port, and press its reset button"
+    return CannotCompile("the board is silent", where, why, hint)
+
+
+_STUCK = "look for an overflow of its stack, and for an interrupt that writes to the model's memory"
+
+
+def _reached(expected: Sequence[Sequence[HostLayer]], heard: Heard) -> str:
+    """How far the board came, in words."""
+    if heard.last is None:
+        return (
+            f"no layer ended, and {_name(expected[0][0])} is the first"
+            if expected and expected[0]
+            else "no layer ended"
+        )
+    case, call = heard.last
+    if case >= len(expected) or call >= len(expected[case]):
+        return f"the last layer was call {call} of case {case}"
+    ended = f"case {case}: {_name(expected[case][call])} was the last layer that ended"
+    if call + 1 < len(expected[case]):
+        return f"{ended}, and {_name(expected[case][call + 1])} follows"
+    return ended

@@ -72,14 +72,14 @@ def write_flash_project(
     not write.
     """
     check_cases(model, cases)
-    begin_flash_project(model.name, board, out, mlperf=False)
+    begin_flash_project(model.name, board, out, layers=layers)
     _write_sources(package, model, board, cases, out)
 
 
-def begin_flash_project(model: str, board: Board, out: Path, *, mlperf: bool) -> None:
+def begin_flash_project(model: str, board: Board, out: Path, *, layers: bool = False, mlperf: bool = False) -> None:
     """Writes the parts of a real board's project that do not depend on the model's code: settings, main file, timer.
 
-    mlperf: the main file answers MLPerf Tiny's runner instead of proving the model. Raises EmitcError as
+    layers: the proof has the layer hook. mlperf: the main file answers MLPerf Tiny's runner instead of proving the model. Raises EmitcError as
     `write_flash_project` does.
     """
     pio = board.platformio

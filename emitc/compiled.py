@@ -93,6 +93,7 @@ class Compiled:
             "faster_targets": [target.to_json() for target in self.faster_targets()],
             **arenas,
             **({"stack_bytes": self.stack.size_bytes} if self.stack else {}),
+            **({"self_test": program.self_test.cost(program)} if program.self_test else {}),
         }
 
 

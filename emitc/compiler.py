@@ -43,6 +43,13 @@ def _compiled(
     """A model that has been read. start: of the time that it takes, in seconds of the monotonic clock."""
     graph, passes, steps, partition, program = _lowered(path, source, options, plugins)
     passes += partition.passes
+    if options.self_test:
+        from emitc.verify.self_test import with_self_test
+
+        try:
+            program = with_self_test(program, graph, partition.graph, steps[0].graph, source.format, options)
+        except EmitcError as error:
+            raise with_model(error, path.name) from error
     files = package_of(partition, program, passes, options, options.to_json() | plugins.to_json())
     return Compiled(
         source,

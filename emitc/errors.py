@@ -135,6 +135,7 @@ _OF_MODULE: dict[str, tuple[Code, Code]] = {
     "emitc.cli": (Code.OPTION, Code.OPTION),
     "emitc.emit": (Code.UNWRITABLE, Code.UNWRITABLE),
     "emitc.emit.render": (Code.PLUGIN, Code.PLUGIN),
+    "emitc.emit.self_test": (Code.OPTION, Code.OPTION),
     "emitc.ethosu": (Code.BACKEND, Code.BACKEND),
     "emitc.evaluate": (Code.DATA, Code.DATA),
     "emitc.explore": (Code.OPTION, Code.OPTION),
@@ -170,6 +171,7 @@ _OF_MODULE: dict[str, tuple[Code, Code]] = {
     "emitc.target": (Code.TARGET, Code.TARGET),
     "emitc.validation": (Code.PASS, Code.PASS),
     "emitc.verify": (Code.PROOF, Code.PROOF),
+    "emitc.verify.self_test": (Code.OPTION, Code.OPTION),
     "emitc.verify.build": (Code.NO_TOOL, Code.NO_TOOL),
 }
 """Codes of a module's errors, or of those of the folder that it is in: refused (exit code 2), and without code (exit code 1)."""

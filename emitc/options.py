@@ -19,16 +19,10 @@ from emitc.schedule.memory_regions import check_regions
 from emitc.schedule.search import SMALLEST, TECHNIQUES
 from emitc.target import load_target
 
+MOST_SELF_TESTS = 64
 _RARE = (
-    "regions",
-    "places",
-    "stage_weights",
-    "split_weights",
-    "plugins",
-    "variants",
-    "input_rows",
-    "flash_budget",
-    "profile",
+    *("regions", "places", "stage_weights", "split_weights", "plugins", "variants", "input_rows", "flash_budget"),
+    *("self_test", "self_test_vectors", "profile"),
 )
 """Options that the manifest names only where they are given."""
 
@@ -46,8 +40,9 @@ class Options:
     its buffer, or "weights", and the region that it is to lie in. stage_weights: the region that weights are copied to before
     their layer runs, "" for none. variants: pairs of a node's index and the variant of
     emitc's own kernels that it is to get. plugins: Python files with operators of the user's own. input_rows: the model asks for
-    the rows of its input while it runs. split_weights: constants have a file of their own.
-    profile: the package has emitc_profile.h.
+    the rows of its input while it runs. split_weights: constants have a file of their own. self_test: stored inputs of the
+    function that tests the package on the device, 0 for no such function; self_test_vectors: the .npz file that they are from,
+    None for random ones. profile: the package has emitc_profile.h.
     """
 
     name: str = ""
@@ -72,6 +67,8 @@ class Options:
     input_rows: bool = False
     split_weights: bool = False
     profile: bool = False
+    self_test: int = 0
+    self_test_vectors: Path | None = None
 
     @property
     def arena_budget(self) -> int | None:
@@ -86,6 +83,9 @@ class Options:
             plain["split_weights"] = True
         if self.profile:
             plain["profile"] = True
+        if self.self_test:
+            vectors = self.self_test_vectors
+            plain["self_test"] = {"inputs": self.self_test, "vectors": vectors.name if vectors else None}
         if self.flash_budget is not None:
             plain["flash_budget"] = self.flash_budget
         if self.variants:
@@ -132,6 +132,8 @@ class Options:
         parts += ["--input-rows"] if self.input_rows else []
         parts += ["--split-weights"] if self.split_weights else []
         parts += ["--profile"] if self.profile else []
+        parts += [f"--self-test {self.self_test}"] if self.self_test else []
+        parts += [f"--self-test-vectors {self.self_test_vectors.name}"] if self.self_test_vectors else []
         parts += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in sorted(self.shapes.items())]
         parts += [f"--without {name}" for name in sorted(self.disabled)]
         parts += [f"--cpu-only {what}" for what in self.cpu_only]
@@ -166,6 +168,7 @@ def check_options(options: Options) -> None:
     for name in sorted(options.disabled):
         _choice(name, (*(n for n, _ in (*PASSES, *LATE_PASSES)), *TECHNIQUES), "--without")
     check_regions(options.regions, options.places, options.stage_weights)
+    _check_self_test(options)
     if options.name and not is_model_name(options.name):
         raise EmitcError(
             f"{options.name} is no name for a model",
@@ -173,3 +176,13 @@ def check_options(options: Options) -> None:
             "it must be a C identifier of at most 63 characters, not a keyword and not a standard header",
             "use letters, digits and single underscores",
         )
+
+
+def _check_self_test(options: Options) -> None:
+    where = Where(option="--self-test")
+    if not 0 <= options.self_test <= MOST_SELF_TESTS:
+        why, hint = f"there may be 1 to {MOST_SELF_TESTS}", "take fewer: each is stored in flash"
+        raise EmitcError(f"{options.self_test} is no number of stored inputs", where, why, hint)
+    if options.self_test_vectors is not None and not options.self_test:
+        why, hint = "they are the inputs of the self test", "--self-test N, or leave --self-test-vectors out"
+        raise EmitcError("--self-test-vectors has no effect", where, why, hint)

@@ -20,6 +20,8 @@ const char *emitc_status_string(emitc_status status)
         return "a backend failed";
     case EMITC_VERSION_MISMATCH:
         return "the runtime is of another version than the generated code";
+    case EMITC_SELF_TEST_FAILED:
+        return "the self test failed";
     }
     return "unknown status";
 }

@@ -35,7 +35,8 @@ typedef enum emitc_status {
     EMITC_STATE_TOO_SMALL = 4,
     EMITC_MISALIGNED = 5,       /* arena or state is not aligned as the model's header asks */
     EMITC_BACKEND_FAILED = 6,   /* a kernel library or an accelerator reported an error */
-    EMITC_VERSION_MISMATCH = 7  /* emitc_runtime.c is of another version than the generated code */
+    EMITC_VERSION_MISMATCH = 7, /* emitc_runtime.c is of another version than the generated code */
+    EMITC_SELF_TEST_FAILED = 8  /* a constant or a result of the self test is not what it must be */
 } emitc_status;
 
 /* How static functions are compiled. EMITC_NOINLINE: once for all callers. EMITC_INLINE_FOR_SPEED: inline, but not with
@@ -75,8 +76,7 @@ uint32_t emitc_runtime_version(void);
 
 #if defined(EMITC_TRACE)
 /* Defined by the application. Called after each layer, once for each of its outputs in order.
- * model: the model's C name. index: of the operator in the source model. data: output_bytes bytes, valid during the
- * call. */
+ * model: the model's C name. index: of the operator in the source model. output: valid during the call. */
 void emitc_layer_hook(const char *model, uint32_t index, const void *output, size_t output_bytes);
 #endif
 
@@ -118,8 +118,7 @@ static inline int32_t emitc_round_shift(int32_t x, int32_t right)
     return (moved >> right) + ((moved >> (right - 1)) & 1);
 }
 
-/* acc * q31 * 2^(shift - 31) with the two roundings of TFLite Micro; q31 >= 0, shift in -31..30, positive to the
- * left. */
+/* acc * q31 * 2^(shift - 31) with the two roundings of TFLite Micro; q31 >= 0, shift in -31..30, positive: left. */
 static inline int32_t emitc_requantize(int32_t acc, int32_t q31, int32_t shift)
 {
     if (shift >= 0) {
@@ -185,8 +184,7 @@ static inline int16_t emitc_output_s16_wide(int64_t acc, int32_t m, int32_t righ
  *     fused.
  *   - The product is never subnormal (it is 0, or at least as large as the scale, a normal number), so a core that
  *     flushes subnormal numbers to zero gives the same.
- *   - The float unit is in its default mode, to nearest; with one that keeps more than 24 bits (x87) integer code is
- *     used.
+ *   - The float unit is in its default mode, to nearest; one with more than 24 bits (x87) gets integer code.
  */
 #if !defined(EMITC_FLOAT_HARDWARE)
 #if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0

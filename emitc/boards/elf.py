@@ -4,6 +4,7 @@ On the QEMU boards `.text` and `.rodata` hold only the model, the emitc runtime 
 linker script keeps the code of the board and of the application out of them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,3 +91,12 @@ def functions(path: Path) -> dict[int, str]:
         if isinstance(table, SymbolTableSection):
             names |= {s["st_value"]: s.name for s in table.iter_symbols() if s["st_info"]["type"] == "STT_FUNC"}
     return names
+
+
+def symbol_bytes(path: Path, wanted: Callable[[str], bool]) -> dict[str, int]:
+    """Sizes of the image's functions and objects, by name, where `wanted` says so of the name."""
+    with path.open("rb") as file:
+        table = ELFFile(file).get_section_by_name(".symtab")
+        symbols = table.iter_symbols() if isinstance(table, SymbolTableSection) else ()
+        kinds = ("STT_FUNC", "STT_OBJECT")
+        return {s.name: s["st_size"] for s in symbols if s["st_info"]["type"] in kinds and wanted(s.name)}

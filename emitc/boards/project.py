@@ -79,8 +79,8 @@ def write_flash_project(
 def begin_flash_project(model: str, board: Board, out: Path, *, layers: bool = False, mlperf: bool = False) -> None:
     """Writes the parts of a real board's project that do not depend on the model's code: settings, main file, timer.
 
-    layers: the proof has the layer hook. mlperf: the main file answers MLPerf Tiny's runner instead of proving the model. Raises EmitcError as
-    `write_flash_project` does.
+    layers: the proof has the layer hook. mlperf: the main file answers MLPerf Tiny's runner instead of proving the model.
+    Raises EmitcError as `write_flash_project` does.
     """
     pio = board.platformio
     where = Where(option=f"--board {board.name}")

@@ -40,14 +40,28 @@ class CaseLines:
 
 
 @dataclass(frozen=True, slots=True)
+class SelfTestLine:
+    """What the model's self test said: its status, and of its first fault the part and the operator's index."""
+
+    status: int
+    part: int
+    index: int
+    stack_bytes: int | None
+    ticks: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Transcript:
-    """One complete proof. unit: what a tick is, empty where an emulator counts. check_*: of the known loop."""
+    """One complete proof. unit: what a tick is, empty where an emulator counts. check_*: of the known loop. self_test: None of
+    a model without one.
+    """
 
     board: str
     unit: str
     check_stack_bytes: int | None
     check_ticks: int | None
     cases: tuple[CaseLines, ...]
+    self_test: SelfTestLine | None = None
 
 
 class _Case:
@@ -98,6 +112,7 @@ def parse(text: str) -> Transcript:
     check: tuple[int | None, int | None] = (None, None)
     cases: dict[int, _Case] = {}
     board = ""
+    tested: SelfTestLine | None = None
     for line in lines:
         words = line.split()
         try:
@@ -126,6 +141,9 @@ def parse(text: str) -> Transcript:
                     so_far += bytes.fromhex(digits)
                 case ["differ", number, output, count]:
                     _case(cases, number).differing[int(output)] = int(count)
+                case ["selftest", status, part, index, stack, ticks]:
+                    depth = None if stack == OVERFLOW else _optional(stack)
+                    tested = SelfTestLine(int(status), int(part), int(index), depth, _optional(ticks))
                 case ["done"]:
                     pass
                 case _:
@@ -134,7 +152,7 @@ def parse(text: str) -> Transcript:
             raise error if isinstance(error, BadTranscript) else BadTranscript(f"a garbled line: {line}") from error
     if sorted(cases) != list(range(len(cases))):
         raise BadTranscript(f"cases {sorted(cases)} are not numbered from 0")
-    return Transcript(board, unit, *check, tuple(cases[number].frozen() for number in range(len(cases))))
+    return Transcript(board, unit, *check, tuple(cases[number].frozen() for number in range(len(cases))), tested)
 
 
 def _last_proof(lines: Iterable[str]) -> list[str] | None:

@@ -11,6 +11,7 @@ from emitc.boards.elf import ImageSizes
 from emitc.boards.protocol import CaseLines, Transcript
 from emitc.boards.rtl import Function, Simulated
 from emitc.boards.run_model import Case, RunModel
+from emitc.boards.self_test import SelfTestResult
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.target import Board, FlashTiming, load_board, load_target
 from emitc.verify.tally import finite
@@ -157,7 +158,7 @@ class RunResult(Verdict):
     case runs twice, and a second copy of the state is part of it. layers: of the case with the largest count; the few
     instructions that pass the hook its arguments are part of each. reference: the engine that the expected outputs are from.
     simulation: what a core's RTL says in addition to its cycles. estimate: cycles by the model of an emulated core.
-    estimate_for: those of a real board with that core.
+    estimate_for: those of a real board with that core. self_test: what the model's own test said and costs.
     """
 
     board: str
@@ -180,6 +181,7 @@ class RunResult(Verdict):
     simulation: SimulatedCost | None = None
     estimate: CycleEstimate | None = None
     estimate_for: CycleEstimate | None = None
+    self_test: SelfTestResult | None = None
 
     @property
     def instructions(self) -> int | None:
@@ -202,6 +204,8 @@ class RunResult(Verdict):
         json["max_abs_diff"] = finite(self.max_abs_diff)
         for more in (self.simulation, self.estimate_for or self.estimate):
             json |= more.as_json() if more is not None else {}
+        if self.self_test is not None:
+            json["self_test"] = self.self_test.as_json(self.unit)
         if self.layers is not None:
             json["layers"] = [
                 {"index": layer.index, "op": layer.op, "name": layer.name, self.unit: layer.count, "macs": layer.macs}
@@ -224,7 +228,7 @@ def result_of(
     return RunResult(
         **{field.name: getattr(verdict, field.name) for field in fields(Verdict)},
         board=board.name,
-        match=verdict.differing == 0,
+        match=verdict.differing == 0 and (measured.get("self_test") is None or measured["self_test"].passed),
         cases=len(cases),
         stack_bytes=max((case.stack_bytes for case in cases if case.stack_bytes is not None), default=None),
         flash_bytes=sizes.flash_bytes,

@@ -11,6 +11,7 @@ from emitc.boards.elf import image_sizes
 from emitc.boards.project import PLAIN, TRACED, write_qemu_project
 from emitc.boards.result import CycleEstimate, LayerCount, RunResult, judged, layer_counts, result_of, with_simulation
 from emitc.boards.run_model import Firmware, RunModel, check_cases
+from emitc.boards.self_test import self_test_of
 from emitc.errors import CannotCompile, EmitcError, Where, writing
 from emitc.target import Board, load_target
 
@@ -34,13 +35,14 @@ class _Boot:
     """One boot: what the firmware said, and what was counted (None: its own timer counted).
 
     simulated: of a core's RTL, everything that was measured in each window. ran: what ran in each window; () where that
-    is not counted.
+    is not counted. tested: the count of the self test, whose window is the last one and none of these.
     """
 
     transcript: protocol.Transcript
     windows: tuple[counter.Window, ...] | None
     simulated: tuple[rtl.Simulated, ...] = ()
     ran: tuple[cycle_model.Ran, ...] = ()
+    tested: int | None = None
 
     def counts(self) -> tuple[int, ...]:
         """Instructions of each case."""
@@ -133,6 +135,7 @@ def _result(firmware: Firmware, board: Board, image: Path, boots: Sequence[_Boot
         model_flash_bytes=sizes.model_flash_bytes,
         cases_bytes=sizes.cases_bytes,
         layers=_layers(model, board, boots[1], counts.index(max(counts))) if len(boots) > 1 else None,
+        self_test=self_test_of(model, plain.transcript, plain.tested, image),
     )
 
 
@@ -146,9 +149,13 @@ def _booted(model: RunModel, board: Board, image: Path, library: Path | None, wo
     where = Where(model=model.name, option=f"--board {board.name}")
     transcript = _transcript(printed, image, where)
     windows = None if library is None else counter.windows(counts)
-    _check_counter(transcript, windows, where)
     ran = cycle_model.windows(counts.read_text(encoding="ascii").splitlines()) if timed else []
-    return _Boot(transcript, windows, ran=tuple(ran))
+    ticks = transcript.self_test.ticks if transcript.self_test else None
+    tested = windows[-1].total if windows and model.self_test else ticks
+    if model.self_test:
+        windows, ran = windows and windows[:-1], ran[:-1]
+    _check_counter(transcript, windows, where)
+    return _Boot(transcript, windows, ran=tuple(ran), tested=tested)
 
 
 def _simulated(
@@ -157,8 +164,10 @@ def _simulated(
     printed, windows = rtl.simulate(board, program, image, timing, workdir, timeout)
     where = Where(model=model.name, option=f"--board {board.name}")
     transcript = _transcript(printed, image, where)
+    tested = windows[-1].cycles.total if model.self_test else None
+    windows = windows[:-1] if model.self_test else windows
     _check_counter(transcript, tuple(window.instructions for window in windows), where)
-    return _Boot(transcript, tuple(one.cycles for one in windows), windows)
+    return _Boot(transcript, tuple(one.cycles for one in windows), windows, tested=tested)
 
 
 def _transcript(printed: str, image: Path, where: Where) -> protocol.Transcript:

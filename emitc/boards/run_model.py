@@ -36,7 +36,8 @@ class RunModel:
     """A compiled model: `name` is its C name, `layers` in the order in which they run.
 
     The cases of a model with state are the runs of one sequence. regions: their names where the model has an arena in each of
-    several; arena_bytes is then the sum. reads_rows: the model reads its only input row by row.
+    several; arena_bytes is then the sum. reads_rows: the model reads its only input row by row. self_test: bytes of the names
+    of its parts where the model can test itself, 0 where it cannot.
     """
 
     name: str
@@ -47,6 +48,7 @@ class RunModel:
     state_bytes: int = 0
     regions: tuple[str, ...] = ()
     reads_rows: bool = False
+    self_test: int = 0
 
     @property
     def macro(self) -> str:

@@ -36,6 +36,7 @@ def run_model(compiled: Compiled) -> RunModel:
         program.state_bytes,
         tuple(region.name for region in program.regions if region.plan.arena_bytes),
         program.streamed_input is not None,
+        program.self_test.name_bytes(program) if program.self_test else 0,
     )
 
 

@@ -223,7 +223,19 @@ _HEADINGS = {
         ("--ram-budget", "--flash-budget", "--regions", "--place", "--stage-weights", "--input-rows"), "Memory"
     ),
     **dict.fromkeys(
-        ("--output", "--package", "--split-weights", "--profile", "--svg", "--html", "--force", "--workdir", "--json"),
+        (
+            "--output",
+            "--package",
+            "--split-weights",
+            "--self-test",
+            "--self-test-vectors",
+            "--profile",
+            "--svg",
+            "--html",
+            "--force",
+            "--workdir",
+            "--json",
+        ),
         "Output",
     ),
     **dict.fromkeys(
@@ -335,6 +347,14 @@ _MODEL_OPTIONS = (
         is_flag=True,
         help="Write the constants of the layers to a file of their own, NAME_weights.c.",
     ),
+    click.option(
+        "--self-test",
+        type=int,
+        default=0,
+        metavar="N",
+        help="Write NAME_self_test() too, which checks the constants and runs N stored inputs on the device.",
+    ),
+    path_option("--self-test-vectors", help="The .npz file of these inputs, in{i}_{k}; default: random ones."),
     choice_option("--fallback", "cpu", "fail | cpu: what an accelerator cannot run."),
     shape_option,
     click.option(

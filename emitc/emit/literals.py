@@ -99,3 +99,16 @@ def elements(values: Sequence[float], c_type: str) -> str:
 def rows(table: Table) -> str:
     """`elements` of a table."""
     return elements(table.values, table.c_type)
+
+
+_DTYPES = {"float": "<f4", "double": "<f8"}
+
+
+def packed(values: Sequence[float], c_type: str) -> bytes:
+    """The bytes that an array of the C type has on a little-endian core.
+
+    >>> packed((1, -2), "int16_t").hex()
+    '0100feff'
+    """
+    # numpy names integers as C does, without the suffix _t.
+    return np.asarray(values, _DTYPES.get(c_type) or np.dtype(c_type.removesuffix("_t")).newbyteorder("<")).tobytes()

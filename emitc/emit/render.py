@@ -16,6 +16,7 @@ from emitc.emit import literals
 from emitc.emit.extensions import extensions
 from emitc.emit.layer_call import layer_call
 from emitc.emit.quantizers import halves_to_even, limits
+from emitc.emit.self_test import checked_constants
 from emitc.emit.stack import StackBound
 from emitc.emit.suffixes import suffixes
 from emitc.emit.template_cache import TemplateCache
@@ -239,6 +240,7 @@ def render_sources(program: Program, stack: StackBound | None = None) -> dict[st
         suffixes=suffixes(program),
         runtime_version=RUNTIME_VERSION,
         ready=program.origin.sha256[:7].upper(),
+        checked_constants=checked_constants(program, kernels, layers) if program.self_test else None,
     )
     sources = {f"{program.name}.h": _tidy(header), f"{program.name}.c": _tidy(source)}
     if constants := program.split_constants:

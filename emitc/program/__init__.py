@@ -9,6 +9,7 @@ from emitc.layer import PLAIN, Formula, KernelSpec, LibraryCall, Param, Table, k
 from emitc.planner import Plan
 from emitc.program.memory import Address, ArenaRegion, Block, Slot, SlotKind, arena_variable, pointer, state_argument
 from emitc.program.rows import Move, RowCall, RowSegment, RowTensor, RowUse
+from emitc.program.self_test import SelfTest
 
 __all__ = [
     "Address",
@@ -27,6 +28,7 @@ __all__ = [
     "RowSegment",
     "RowTensor",
     "RowUse",
+    "SelfTest",
     "Slot",
     "SlotKind",
     "Staged",
@@ -278,7 +280,7 @@ class Program:
     after the other. weights: the region that constants are to lie in, "" where the linker decides. templates: name and
     text of those of kernels that plugins bring along. state_args: of a graph inside an operator, the variables that its
     function gets pointers to, each as the number of the operator's output that it is. estimated_cycles: of one
-    inference.
+    inference. self_test: what the package tests itself with.
     """
 
     name: str
@@ -303,6 +305,7 @@ class Program:
     templates: tuple[tuple[str, str], ...] = ()
     state_args: tuple[int, ...] = ()
     estimated_cycles: float = 0.0
+    self_test: SelfTest | None = None
 
     @property
     def split_constants(self) -> tuple[Constant, ...]:
@@ -364,7 +367,7 @@ class Program:
         """Headers of the runtime that the kernels need in addition to the common one."""
         own = {header for step in self.steps for header in step.headers}
         inner = {header for step in self.steps for part in step.parts for header in part.headers}
-        return tuple(sorted(own | inner))
+        return tuple(sorted(own | inner | ({"emitc_self_test.h"} if self.self_test else set())))
 
     @property
     def streamed_input(self) -> Port | None:
@@ -417,4 +420,5 @@ class Program:
             c.table.size_bytes for step in self.every_step for part in step.parts for c in part.output_constants
         )
         states = sum(slot.initial.table.size_bytes for slot in self.states if slot.initial)
-        return steps + states + sum(c.table.size_bytes for c in self.output_constants)
+        stored = self.self_test.input_bytes if self.self_test else 0
+        return steps + states + stored + sum(c.table.size_bytes for c in self.output_constants)

@@ -81,6 +81,13 @@ def compile_text(compiled: Compiled, output: Path | None, faster: Sequence[dict[
     ]
     if compiled.stack:
         lines.append(f"  stack       {number(compiled.stack.size_bytes)} bytes, by {compiled.stack.compiler}")
+    if program.self_test:
+        cost = {name: number(value) for name, value in program.self_test.cost(program).items()}
+        lines += [
+            f"  self test   {cost['inputs']} stored inputs ({cost['input_bytes']} bytes), {cost['checks']} checked outputs,",
+            f"              about {cost['flash_bytes_estimated']} bytes of flash more and"
+            f" {cost['instructions_estimated']} instructions in addition to the inferences",
+        ]
     if program.states:
         lines.append(f"  state       {number(program.state_bytes)} bytes, {len(program.states)} variables")
     lines += [f"  note        {shown(note)}" for note in program.notes]

@@ -35,6 +35,7 @@ def run_text(compiled: Compiled, result: RunResult) -> str:
         ("  constants", result.constant_bytes),
         ("flash bytes of the image", result.flash_bytes),
         ("arena bytes", result.arena_bytes),
+        *_self_test_rows(result),
     ]
     lines = [
         f"{shown(compiled.program.origin.model_file)} on {result.board}: {'MATCH' if result.match else 'MISMATCH'}",
@@ -52,6 +53,20 @@ def run_text(compiled: Compiled, result: RunResult) -> str:
         lines += ["", table(("op>", "type", "name", f"{result.unit}>", "MACs>", "per MAC>"), layers)]
         lines += _function_lines(result)
     return "\n".join(lines)
+
+
+def _self_test_rows(result: RunResult) -> list[tuple[str, object]]:
+    """What the model's own test said and costs."""
+    test = result.self_test
+    if test is None:
+        return []
+    return [
+        ("self test", "passed" if test.passed else f"status {test.status}, op {test.index}"),
+        (f"  {result.unit}", test.count),
+        ("  stack bytes", test.stack_bytes),
+        ("  flash bytes", test.flash_bytes),
+        ("  flash bytes of its inputs", test.input_bytes),
+    ]
 
 
 def _simulation_rows(result: RunResult) -> list[tuple[str, object]]:

@@ -72,7 +72,7 @@ class Interface:
     """What the caller must know of a package: its C name, its memory, and dtype and shape of inputs and outputs.
 
     regions: where the package has an arena in each of several, their names and the bytes of the arenas; arena_bytes is the sum.
-    reads_rows: the model reads its only input row by row.
+    reads_rows: the model reads its only input row by row. self_test: it can test itself.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Interface:
     state_bytes: int = 0
     regions: tuple[tuple[str, int], ...] = ()
     reads_rows: bool = False
+    self_test: bool = False
 
     @property
     def arenas(self) -> tuple[tuple[str, int], ...]:
@@ -197,9 +198,10 @@ def _declarations(interface: Interface) -> str:
     arenas = "".join(f"unsigned char *{arena_variable(region)}; " for region, _ in interface.arenas)
     regions = "".join(f"void *{region.lower()}; size_t {region.lower()}_bytes; " for region, _ in interface.regions)
     taken = f"const {name}_arenas_t *arenas" if interface.regions else "void *arena, size_t arena_bytes"
+    test = "void *test; " if interface.self_test else ""
     lines = [
         *([f"typedef struct {{ {regions}}} {name}_arenas_t;"] if interface.regions else []),
-        f"typedef struct {{ {arenas}void *state; {_READER if interface.reads_rows else ''}uint32_t ready; }} {name}_t;",
+        f"typedef struct {{ {arenas}void *state; {_READER if interface.reads_rows else ''}{test}uint32_t ready; }} {name}_t;",
         f"int {name}_init({name}_t *self, {taken}, void *state, size_t state_bytes);",
         f"int {name}_run({name}_t *self);",
         f"int {name}_reset({name}_t *self);",

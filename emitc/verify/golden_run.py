@@ -42,6 +42,7 @@ def interface_of(compiled: Compiled) -> Interface:
         program.state_bytes,
         tuple((region.name, region.plan.arena_bytes) for region in program.regions),
         program.streamed_input is not None,
+        program.self_test is not None,
     )
 
 

@@ -80,7 +80,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.compiled": (*_VALUES, "emitc.backends", "emitc.emit", "emitc.options"),
     "emitc.compiler": (
         *_VALUES, "emitc._version", "emitc.backends", "emitc.compiled", "emitc.frontends", "emitc.lower", "emitc.options",
-        "emitc.passes", "emitc.plugins", "emitc.schedule",
+        "emitc.passes", "emitc.plugins", "emitc.schedule", "emitc.verify.self_test",
     ),
     # what takes a compilation or several
     "emitc.verify": (

@@ -80,6 +80,8 @@ class Compiled:
         return {
             "name": program.name,
             "target": program.origin.target,
+            "emitc_version": program.origin.version,
+            "model_sha256": program.origin.sha256,
             "arena_bytes": program.plan.arena_bytes,
             "lower_bound_bytes": program.plan.lower_bound_bytes,
             "proven": program.plan.proven,
@@ -93,6 +95,7 @@ class Compiled:
             "faster_targets": [target.to_json() for target in self.faster_targets()],
             **arenas,
             **({"stack_bytes": self.stack.size_bytes} if self.stack else {}),
+            **program.extras.to_json(),
             **({"self_test": program.self_test.cost(program)} if program.self_test else {}),
         }
 

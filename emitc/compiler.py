@@ -5,12 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from emitc._version import __version__
+from emitc._version import __version__, commit
 from emitc.backends.partition import Partition
 from emitc.c_names import identifier
 from emitc.compiled import Compiled, package_of
 from emitc.errors import EmitcError, with_model
 from emitc.frontends.build import build_graph
+from emitc.frontends.labels import read_labels
 from emitc.frontends.read import read_file, read_source
 from emitc.ir import Graph, GraphStep
 from emitc.lower.within_budget import lower_within_budget, partition_graph, require_budget
@@ -20,6 +21,7 @@ from emitc.passes.drop_float_io import with_interface
 from emitc.passes.input_rows import with_input_rows
 from emitc.plugins import Plugins, load_plugins
 from emitc.program import Origin, PassReport, Program
+from emitc.program.extras import Classes, Extras, score_counts
 from emitc.source import SourceModel
 from emitc.target import load_target
 
@@ -43,6 +45,7 @@ def _compiled(
     """A model that has been read. start: of the time that it takes, in seconds of the monotonic clock."""
     graph, passes, steps, partition, program = _lowered(path, source, options, plugins)
     passes += partition.passes
+    program = _with_extras(program, model_bytes, options)
     if options.self_test:
         from emitc.verify.self_test import with_self_test
 
@@ -64,6 +67,17 @@ def _compiled(
         plugins.used(source),
         (*steps, *partition.steps),
     )
+
+
+def _with_extras(program: Program, model_bytes: bytes, options: Options) -> Program:
+    """The program with what the options ask for in addition to the model's functions."""
+    classes: tuple[Classes, ...] = ()
+    if options.labels:
+        counts = score_counts(tuple(port.shape for port in program.outputs))
+        names = read_labels(options.labels, model_bytes, counts)
+        outputs = (Classes(i, count, own) for i, (count, own) in enumerate(zip(counts, names, strict=True)) if count)
+        classes = tuple(outputs)
+    return replace(program, extras=Extras(classes, options.cpp, options.model_licence, commit()))
 
 
 def _lowered(

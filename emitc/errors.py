@@ -144,6 +144,7 @@ _OF_MODULE: dict[str, tuple[Code, Code]] = {
     "emitc.frontends": (Code.INVALID_OPERATOR, Code.OPERATOR_USE),
     "emitc.frontends.build": (Code.INVALID_OPERATOR, Code.UNKNOWN_OPERATOR),
     "emitc.frontends.file_kinds": (Code.NO_MODEL, Code.NO_MODEL),
+    "emitc.frontends.labels": (Code.DATA, Code.DATA),
     "emitc.frontends.limits": (Code.TOO_LARGE, Code.TOO_LARGE),
     "emitc.frontends.node_report": (Code.UNKNOWN_OPERATOR, Code.UNKNOWN_OPERATOR),
     "emitc.frontends.onnx": (Code.INVALID_ONNX, Code.OPERATOR_USE),

@@ -9,8 +9,9 @@ from typing import Any
 from emitc.backends import kernel_choices
 from emitc.backends import options as backend_options
 from emitc.c_names import is_model_name
+from emitc.emit.licence import is_expression
 from emitc.emit.package import PACKAGES
-from emitc.errors import EmitcError, Where, unknown_choice
+from emitc.errors import EmitcError, Where, shown, unknown_choice
 from emitc.ir import Shape
 from emitc.passes import LATE_PASSES, PASSES
 from emitc.passes.drop_float_io import INTERFACES
@@ -22,7 +23,7 @@ from emitc.target import load_target
 MOST_SELF_TESTS = 64
 _RARE = (
     *("regions", "places", "stage_weights", "split_weights", "plugins", "variants", "input_rows", "flash_budget"),
-    *("self_test", "self_test_vectors", "profile"),
+    *("self_test", "self_test_vectors", "profile", "labels", "cpp", "model_licence"),
 )
 """Options that the manifest names only where they are given."""
 
@@ -42,7 +43,9 @@ class Options:
     emitc's own kernels that it is to get. plugins: Python files with operators of the user's own. input_rows: the model asks for
     the rows of its input while it runs. split_weights: constants have a file of their own. self_test: stored inputs of the
     function that tests the package on the device, 0 for no such function; self_test_vectors: the .npz file that they are from,
-    None for random ones. profile: the package has emitc_profile.h.
+    None for random ones. profile: the package has emitc_profile.h. labels: text file with the names of classes, "model" for
+    those in the model file, "numbers" for functions without names, "" for none. cpp: the package has a C++ class.
+    model_licence: SPDX expression of the model.
     """
 
     name: str = ""
@@ -69,6 +72,9 @@ class Options:
     profile: bool = False
     self_test: int = 0
     self_test_vectors: Path | None = None
+    labels: str = ""
+    cpp: bool = False
+    model_licence: str = ""
 
     @property
     def arena_budget(self) -> int | None:
@@ -86,6 +92,9 @@ class Options:
         if self.self_test:
             vectors = self.self_test_vectors
             plain["self_test"] = {"inputs": self.self_test, "vectors": vectors.name if vectors else None}
+        plain |= {"labels": Path(self.labels).name} if self.labels else {}
+        plain |= {"cpp": True} if self.cpp else {}
+        plain |= {"model_licence": self.model_licence} if self.model_licence else {}
         if self.flash_budget is not None:
             plain["flash_budget"] = self.flash_budget
         if self.variants:
@@ -132,6 +141,9 @@ class Options:
         parts += ["--input-rows"] if self.input_rows else []
         parts += ["--split-weights"] if self.split_weights else []
         parts += ["--profile"] if self.profile else []
+        parts += [f"--labels {Path(self.labels).name}"] if self.labels else []
+        parts += ["--cpp"] if self.cpp else []
+        parts += [f'--model-licence "{self.model_licence}"'] if self.model_licence else []
         parts += [f"--self-test {self.self_test}"] if self.self_test else []
         parts += [f"--self-test-vectors {self.self_test_vectors.name}"] if self.self_test_vectors else []
         parts += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in sorted(self.shapes.items())]
@@ -169,6 +181,12 @@ def check_options(options: Options) -> None:
         _choice(name, (*(n for n, _ in (*PASSES, *LATE_PASSES)), *TECHNIQUES), "--without")
     check_regions(options.regions, options.places, options.stage_weights)
     _check_self_test(options)
+    if options.model_licence and not is_expression(options.model_licence):
+        why, hint = (
+            "it is no SPDX expression",
+            "such as MIT, or CC-BY-4.0, or LicenseRef-Ours; see https://spdx.org/licenses",
+        )
+        raise EmitcError(f"{shown(options.model_licence)} is no licence", Where(option="--model-licence"), why, hint)
     if options.name and not is_model_name(options.name):
         raise EmitcError(
             f"{options.name} is no name for a model",

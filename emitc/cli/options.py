@@ -230,6 +230,9 @@ _HEADINGS = {
             "--self-test",
             "--self-test-vectors",
             "--profile",
+            "--labels",
+            "--cpp",
+            "--model-licence",
             "--svg",
             "--html",
             "--force",
@@ -355,6 +358,16 @@ _MODEL_OPTIONS = (
         help="Write NAME_self_test() too, which checks the constants and runs N stored inputs on the device.",
     ),
     path_option("--self-test-vectors", help="The .npz file of these inputs, in{i}_{k}; default: random ones."),
+    click.option(
+        "--labels",
+        default="",
+        metavar="FILE|model|numbers",
+        help="Functions for the best classes of an output, with names: those of a text file, or those in the model file.",
+    ),
+    click.option("--cpp", is_flag=True, help="Write NAME.hpp too, a C++11 class that holds the arena."),
+    click.option(
+        "--model-licence", default="", metavar="SPDX-ID", help="Licence of the model, for the package to state."
+    ),
     choice_option("--fallback", "cpu", "fail | cpu: what an accelerator cannot run."),
     shape_option,
     click.option(

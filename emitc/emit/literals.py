@@ -112,3 +112,23 @@ def packed(values: Sequence[float], c_type: str) -> bytes:
     """
     # numpy names integers as C does, without the suffix _t.
     return np.asarray(values, _DTYPES.get(c_type) or np.dtype(c_type.removesuffix("_t")).newbyteorder("<")).tobytes()
+
+
+_PIECE = 24
+"""Characters of a piece of a string literal, which may become four of C each."""
+
+
+def text(value: str) -> str:
+    """A C string literal with the UTF-8 bytes of a text, on several lines where it is long.
+
+    >>> print(text('a "b"?'))
+    "a \\042b\\042\\077"
+    """
+    data = value.encode("utf-8")
+    pieces = [data[i : i + _PIECE] for i in range(0, len(data), _PIECE)] or [b""]
+    return "\n            ".join('"' + "".join(map(_character, piece)) + '"' for piece in pieces)
+
+
+def _character(byte: int) -> str:
+    plain = 0x20 <= byte < 0x7F and byte not in b'"\\?'
+    return chr(byte) if plain else f"\\{byte:03o}"

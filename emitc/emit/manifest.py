@@ -8,7 +8,7 @@ from typing import Any
 from emitc.emit.licence import LICENSE
 from emitc.emit.stack import StackBound
 from emitc.planner.proof_text import to_json
-from emitc.program import ArenaRegion, Move, PassReport, Port, Program, RowSegment, Step
+from emitc.program import ArenaRegion, Move, PassReport, Port, Program, Requirement, RowSegment, Step
 
 SCHEMA_VERSION = 1
 SCHEMA = Path(__file__).resolve().parent / "manifest.schema.json"
@@ -26,6 +26,29 @@ def _port(port: Port) -> dict[str, Any]:
         "zero_point": port.zero_point,
         **({"rows": port.rows} if port.rows else {}),
     }
+
+
+def _labels(program: Program, output: int) -> dict[str, Any]:
+    """The classes of an output, where the package has functions for them."""
+    rows = [row for row in program.extras.classes if row.output == output]
+    return {"classes": rows[0].count, "labels": list(rows[0].labels)} if rows else {}
+
+
+def _requirement(requirement: Requirement) -> dict[str, Any]:
+    return {
+        "backend": requirement.backend,
+        "library": requirement.library,
+        "version": requirement.version,
+        "license": requirement.license,
+        "headers": list(requirement.includes),
+    }
+
+
+def _third_party(program: Program) -> list[dict[str, str]]:
+    """What a product has of others: the model, where its licence is stated, and the libraries that are linked."""
+    model = [("model", program.origin.model_file, program.extras.model_licence)] if program.extras.model_licence else []
+    libraries = [("library", r.library, r.license) for r in program.requirements]
+    return [{"kind": kind, "name": name, "license": licence} for kind, name, licence in (*model, *libraries)]
 
 
 def _layer(step: Step) -> dict[str, Any]:
@@ -123,12 +146,15 @@ def manifest(
             "sha256": origin.sha256,
             "format": origin.format,
             "producer": origin.producer,
+            **({"license": program.extras.model_licence} if program.extras.model_licence else {}),
         },
+        **({"emitc_commit": program.extras.commit} if program.extras.commit else {}),
+        **({"third_party": parts} if (parts := _third_party(program)) else {}),
         "options": dict(options),
         "target": origin.target,
         "notes": list(program.notes),
         "inputs": [_port(p) for p in program.inputs],
-        "outputs": [_port(p) for p in program.outputs],
+        "outputs": [_port(p) | _labels(program, p.index) for p in program.outputs],
         "passes": [
             {
                 "name": p.name,
@@ -140,16 +166,7 @@ def manifest(
             for p in passes
         ],
         "partitions": partitions(program),
-        "requirements": [
-            {
-                "backend": r.backend,
-                "library": r.library,
-                "version": r.version,
-                "license": r.license,
-                "headers": list(r.includes),
-            }
-            for r in program.requirements
-        ],
+        "requirements": [_requirement(r) for r in program.requirements],
         "layers": [_layer(step) for step in program.steps],
         "schedule": [_stage(stage) for stage in program.schedule],
         "trace": [

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from emitc.emit.licence import stated
+from emitc.emit.licence import LICENSE, stated, with_model
 from emitc.emit.manifest import manifest
 from emitc.emit.output_file import staging
 from emitc.emit.package_kinds import KINDS, Content
@@ -63,7 +63,9 @@ def package_files(
     texts |= {name: text for name, text in more.items() if name not in extra}
     units = tuple(name.removesuffix(".c") for name in extra if name.endswith(".c"))
     texts |= kind.files(Content(program, optimize, units, uses_math(program)))
-    files = {name: stated(name, text).encode("ascii") for name, text in texts.items()}
+    of_model = {f"{program.name}.c", f"{program.name}_weights.c"}
+    licence_of = {name: with_model(program.extras.model_licence) for name in texts if Path(name).name in of_model}
+    files = {name: stated(name, text, licence_of.get(name, LICENSE)).encode("ascii") for name, text in texts.items()}
     files[_MARK] = (json.dumps(manifest(program, passes, options, files, stack), indent=2) + "\n").encode("ascii")
     return files
 

@@ -62,6 +62,7 @@ def environment(more: tuple[tuple[str, str], ...] = ()) -> jinja2.Environment:
     env.filters["limits"] = limits
     env.filters["first_name"] = first_name
     env.filters["quoted"] = c_names.string_text
+    env.filters["utf8"] = literals.text
     env.filters["rows"] = literals.rows
     env.filters["number"] = literals.number
     env.filters["real"] = literals.real
@@ -243,6 +244,9 @@ def render_sources(program: Program, stack: StackBound | None = None) -> dict[st
         checked_constants=checked_constants(program, kernels, layers) if program.self_test else None,
     )
     sources = {f"{program.name}.h": _tidy(header), f"{program.name}.c": _tidy(source)}
+    if program.extras.cpp:
+        wrapper = env.get_template("model/model.hpp.j2").render(p=program)
+        sources[f"{program.name}.hpp"] = _tidy(wrapper)
     if constants := program.split_constants:
         names = _any_not_finite((constant.table.c_type, constant.table.values) for constant in constants)
         for end in ("h", "c"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from emitc.layer import PLAIN, Formula, KernelSpec, LibraryCall, Param, Table, kernel_name
 from emitc.planner import Plan
+from emitc.program.extras import NOTHING_MORE, Extras
 from emitc.program.memory import Address, ArenaRegion, Block, Slot, SlotKind, arena_variable, pointer, state_argument
 from emitc.program.rows import Move, RowCall, RowSegment, RowTensor, RowUse
 from emitc.program.self_test import SelfTest
@@ -280,7 +281,7 @@ class Program:
     after the other. weights: the region that constants are to lie in, "" where the linker decides. templates: name and
     text of those of kernels that plugins bring along. state_args: of a graph inside an operator, the variables that its
     function gets pointers to, each as the number of the operator's output that it is. estimated_cycles: of one
-    inference. self_test: what the package tests itself with.
+    inference. self_test: what the package tests itself with. extras: what it says and offers in addition.
     """
 
     name: str
@@ -306,6 +307,7 @@ class Program:
     state_args: tuple[int, ...] = ()
     estimated_cycles: float = 0.0
     self_test: SelfTest | None = None
+    extras: Extras = NOTHING_MORE
 
     @property
     def split_constants(self) -> tuple[Constant, ...]:

@@ -48,6 +48,7 @@ def inspect_text(model: dict[str, Any]) -> str:
             quantized = tensor["scale"] is not None
             scale = f" scale {tensor['scale']} zero point {tensor['zero_point']}" if quantized else ""
             lines.append(f"  {kind[:-1]:<7} {shown(tensor['name'])} {tensor['dtype']}[{shape}]{scale}")
+    lines += [f"  labels  {shown(name)}: {count} lines" for name, count in model["labels"].items()]
     operators = [row for o in model["operators"] for row in (o, *o["inside"])]
     reasons = [
         "operators inside, as follows" if o.get("inside") else " ".join(filter(None, (*o["codes"], o["reason"])))

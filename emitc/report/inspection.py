@@ -9,6 +9,7 @@ from emitc.backends import registry as backends
 from emitc.backends.contract import PORTABLE
 from emitc.errors import EmitcError, unknown_choice
 from emitc.frontends.build import survey
+from emitc.frontends.labels import labels_of_model
 from emitc.frontends.node_report import NodeReport
 from emitc.frontends.onnx.quantization import INTERNAL_KINDS, QUANTIZED_OPERATORS
 from emitc.frontends.read import read_file, read_source
@@ -100,6 +101,7 @@ def inspect_model(path: Path, shapes: dict[str, Shape], plugins: Sequence[Path] 
         "sha256": source.sha256,
         "inputs": [_tensor(source.tensors[i]) for i in source.inputs],
         "outputs": [_tensor(source.tensors[i]) for i in source.outputs],
+        "labels": {name: len(lines) for name, lines in labels_of_model(data).items()},
         "operators": operators,
         "blockers": [f"{e.what}: {e.why}" for e in blockers],
         "blocker_hints": [e.hint for e in blockers],

@@ -25,6 +25,7 @@ from emitc.boards.measurement import measurement
 from emitc.boards.profile import KnownLayer, Profile, ProfiledModel, Run
 from emitc.boards.result import CycleEstimate, LayerCount, RunResult, SimulatedCost
 from emitc.boards.rtl import Function
+from emitc.boards.self_test import SelfTestResult
 from emitc.calibrate.calibrate import Quantized
 from emitc.cli import main
 from emitc.cli import options as cli_options
@@ -43,7 +44,9 @@ from emitc.explore.pareto import SmallerArena
 from emitc.listing import dump_json
 from emitc.options import Options
 from emitc.passes import LATE_PASSES, PASSES
-from emitc.program import StateSlot
+from emitc.program import Program, StateSlot
+from emitc.program.extras import Classes, Extras
+from emitc.program.self_test import Check, SelfTest
 from emitc.report import inspection
 from emitc.sweep.sweep import Result
 from emitc.target import load_board
@@ -74,6 +77,12 @@ def keys(value: Any, prefix: str = "") -> Iterator[str]:
             yield from keys(inner[0], f"{prefix}{key}[].")
 
 
+def with_all_facts(program: Program) -> Program:
+    """The program with a self test, names of classes, a licence and a commit."""
+    extras = Extras((Classes(0, 2, ("a", "b")),), False, "MIT", "0123abc")
+    return replace(program, self_test=SelfTest(1, (), (Check(0, 0, 0, 1, (0,)),)), extras=extras)
+
+
 def _partition_map() -> dict[str, Any]:
     """A map in which something was refused and an accelerator has a region."""
     node = Assignment(0, "ADD", "a", "npu", "t", "taken", 1, 0.0, (("b", "why"),), 0)
@@ -100,7 +109,7 @@ def json_of(name: str) -> set[str]:
     ]
     estimate = CycleEstimate(Estimate(1.0, 1, 1, (), ()), "core", "b", 1, 1, energy_nj_per_cycle=1.0)
     simulated = SimulatedCost("zero-wait", 1, 1, (), (), 0, (Function("f", 1, 1),))
-    emulated = replace(runs[0], estimate=estimate)
+    emulated = replace(runs[0], estimate=estimate, self_test=SelfTestResult(0, 0, 0, 1, 1, 1, 1))
     on_rtl = replace(runs[1], simulation=simulated, layers=(layer,))
     first = Divergence("ADD", 0, "a", 1, 1.0)
     groups = (Group("Conv", "sum"),)
@@ -113,7 +122,7 @@ def json_of(name: str) -> set[str]:
     limited = {"budget": [Compared("ms", 1.0, 2.0).to_json()]}
     printed = {
         "compile": [
-            replace(digits, stack=StackBound(1, 0, "gcc", (), ())).summary(),
+            replace(digits, stack=StackBound(1, 0, "gcc", (), ()), program=with_all_facts(digits.program)).summary(),
             checked,
             {"smaller_arena": SmallerArena(1, 1.0).to_json()},
             limited,

@@ -18,6 +18,7 @@ from emitc.emit.manifest import manifest as manifest_of
 from emitc.emit.stack import StackBound
 from emitc.planner.region_assignment import Region
 from emitc.program import Requirement
+from emitc.program.extras import Classes, Extras
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "examples" / "models"
@@ -68,7 +69,9 @@ def test_every_manifest_is_valid_and_every_key_is_described_and_occurs(tiny: Pat
         jsonschema.validate(manifest, schema)
         found |= set(described(manifest, schema))
     library = replace(
-        compiled.program, requirements=(Requirement("cmsis-nn", "CMSIS-NN", "7", "Apache-2.0", ("a.h",)),)
+        compiled.program,
+        requirements=(Requirement("cmsis-nn", "CMSIS-NN", "7", "Apache-2.0", ("a.h",)),),
+        extras=Extras((Classes(0, 12, ("a",) * 12),), False, "MIT", "0123abc"),
     )
     needing = manifest_of(library, compiled.passes, {}, {})
     jsonschema.validate(needing, schema)

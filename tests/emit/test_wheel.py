@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -91,3 +93,29 @@ def test_an_installed_wheel_compiles_a_model(wheel: Path, tiny: Path, tmp_path: 
         env=env,
     )
     assert '"qemu_m4"' in listed.stdout
+
+
+def test_a_build_that_is_told_its_commit_writes_it_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("hatchling", reason="the extra emitc[dev] is not installed")
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    hook = object.__new__(module.CommitHook)
+    for commit, expected in (("", []), ("0123abc", ["0123abc\n"])):
+        monkeypatch.setenv("EMITC_COMMIT", commit)
+        data: dict[str, dict[str, str]] = {"force_include": {}}
+        hook.initialize("standard", data)
+        assert [Path(path).read_text(encoding="ascii") for path in data["force_include"]] == expected
+        assert set(data["force_include"].values()) == ({"emitc/_data/commit"} if commit else set())
+    monkeypatch.setenv("EMITC_COMMIT", "main; rm")
+    with pytest.raises(ValueError, match="is no commit"):
+        hook.initialize("standard", {"force_include": {}})
+
+
+def test_packages_state_the_commit_of_the_wheel(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "EMITC_COMMIT" not in compile_model(tiny / "spotter.tflite").files["spotter.h"].decode()
+    monkeypatch.setattr("emitc.compiler.commit", lambda: "0123abc")
+    made = compile_model(tiny / "spotter.tflite")
+    assert '#define SPOTTER_EMITC_COMMIT "0123abc"\n' in made.files["spotter.h"].decode()
+    assert json.loads(made.files["manifest.json"])["emitc_commit"] == made.summary()["emitc_commit"] == "0123abc"

@@ -44,5 +44,5 @@ class PackageKind:
 
     def path(self, name: str) -> str:
         """Where a C file lies in the package."""
-        folder = self.headers if name.endswith(".h") else self.sources
+        folder = self.headers if name.endswith((".h", ".hpp")) else self.sources
         return f"{folder}/{name}" if folder else name

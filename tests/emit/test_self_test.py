@@ -20,6 +20,7 @@ from emitc.verify.build import run_compiler, sources
 from emitc.verify.samples import random_samples
 from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
+from tests.support.cmsis.library import SKIPPED, trees
 from tests.support.emit.self_test_host import Outcome, self_tested
 from tests.support.firmware import run
 from tests.support.models import control_flow, streaming
@@ -76,6 +77,16 @@ def test_bits_of_larger_nets_are_seen(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_each_wrong_layer_is_named(variant: str, tmp_path: Path) -> None:
     compiled = compile_model(KWS, self_test=1, **VARIANTS[variant])
+    tested = self_tested(compiled, tmp_path, every=20011)
+    require_right(tested, checks(compiled))
+    assert tested.missed == 0 < tested.flips
+
+
+@pytest.mark.skipif(not trees(), reason=SKIPPED)
+def test_layers_of_a_kernel_library(tmp_path: Path) -> None:
+    library = {"cmsis-nn": str(trees()[0].root)}
+    compiled = compile_model(KWS, self_test=1, kernels="cmsis-nn", target="cortex-m4f", backends=library)
+    assert sum(step.fallible for step in compiled.program.steps) > 5
     tested = self_tested(compiled, tmp_path, every=20011)
     require_right(tested, checks(compiled))
     assert tested.missed == 0 < tested.flips

@@ -94,6 +94,7 @@ class Compiled:
             "seconds": round(self.seconds, 3),
             "faster_targets": [target.to_json() for target in self.faster_targets()],
             **arenas,
+            **({"steps": program.stepping.to_json()} if program.stepping else {}),
             **({"stack_bytes": self.stack.size_bytes} if self.stack else {}),
             **program.extras.to_json(),
             **({"self_test": program.self_test.cost(program)} if program.self_test else {}),

@@ -23,7 +23,7 @@ from emitc.target import load_target
 MOST_SELF_TESTS = 64
 _RARE = (
     *("regions", "places", "stage_weights", "split_weights", "plugins", "variants", "input_rows", "flash_budget"),
-    *("self_test", "self_test_vectors", "profile", "labels", "cpp", "model_licence"),
+    *("self_test", "self_test_vectors", "profile", "labels", "cpp", "model_licence", "steps", "max_step_cycles"),
 )
 """Options that the manifest names only where they are given."""
 
@@ -45,7 +45,8 @@ class Options:
     function that tests the package on the device, 0 for no such function; self_test_vectors: the .npz file that they are from,
     None for random ones. profile: the package has emitc_profile.h. labels: text file with the names of classes, "model" for
     those in the model file, "numbers" for functions without names, "" for none. cpp: the package has a C++ class.
-    model_licence: SPDX expression of the model.
+    model_licence: SPDX expression of the model. steps: the model has functions
+    that run one inference in steps; max_step_cycles: that a step is to take at most, by the estimate, which asks for steps too.
     """
 
     name: str = ""
@@ -75,6 +76,13 @@ class Options:
     labels: str = ""
     cpp: bool = False
     model_licence: str = ""
+    steps: bool = False
+    max_step_cycles: int | None = None
+
+    @property
+    def in_steps(self) -> bool:
+        """Whether the model runs in steps too."""
+        return self.steps or self.max_step_cycles is not None
 
     @property
     def arena_budget(self) -> int | None:
@@ -95,6 +103,8 @@ class Options:
         plain |= {"labels": Path(self.labels).name} if self.labels else {}
         plain |= {"cpp": True} if self.cpp else {}
         plain |= {"model_licence": self.model_licence} if self.model_licence else {}
+        if self.in_steps:
+            plain |= {"steps": True, "max_step_cycles": self.max_step_cycles}
         if self.flash_budget is not None:
             plain["flash_budget"] = self.flash_budget
         if self.variants:
@@ -146,6 +156,8 @@ class Options:
         parts += [f'--model-licence "{self.model_licence}"'] if self.model_licence else []
         parts += [f"--self-test {self.self_test}"] if self.self_test else []
         parts += [f"--self-test-vectors {self.self_test_vectors.name}"] if self.self_test_vectors else []
+        parts += ["--steps"] if self.steps else []
+        parts += [f"--max-step-cycles {self.max_step_cycles}"] if self.max_step_cycles is not None else []
         parts += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in sorted(self.shapes.items())]
         parts += [f"--without {name}" for name in sorted(self.disabled)]
         parts += [f"--cpu-only {what}" for what in self.cpu_only]
@@ -179,6 +191,9 @@ def check_options(options: Options) -> None:
         _choice(options.ram_budget, ("min",), "--ram-budget")
     for name in sorted(options.disabled):
         _choice(name, (*(n for n, _ in (*PASSES, *LATE_PASSES)), *TECHNIQUES), "--without")
+    if options.max_step_cycles is not None and options.max_step_cycles < 1:
+        where, why = Where(option="--max-step-cycles"), f"{options.max_step_cycles} is less than one cycle"
+        raise EmitcError("a step cannot be that short", where, why, "give a positive number, such as 100000")
     check_regions(options.regions, options.places, options.stage_weights)
     _check_self_test(options)
     if options.model_licence and not is_expression(options.model_licence):

@@ -84,6 +84,10 @@ def changes(compiled: Compiled) -> Iterator[Change]:
     yield Change("regions for weights", replace(plain, regions=regions, stage_weights="FAST"))
     for target in ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m4f", "cortex-m33", "cortex-m55", "rv32imac"):
         yield Change(f"target {target}", replace(plain, target=target))
+        yield Change(f"steps on {target}", replace(plain, target=target, max_step_cycles=1))
+    yield Change("steps", replace(plain, steps=True))
+    for cycles in (1, 300, 5000):
+        yield Change(f"steps of {cycles} cycles", replace(plain, max_step_cycles=cycles))
 
 
 @dataclass

@@ -78,6 +78,8 @@ def draw_mode(rng: np.random.Generator, description: Description, cmsis_nn: str 
         mode["split_weights"] = True
     if chance(0.1):
         mode["flash_budget"] = 1 << 24
+    if chance(0.12) and "board" not in mode:
+        mode["max_step_cycles"] = int(rng.choice((1, 300, 5000)))
     return mode
 
 

@@ -276,7 +276,7 @@ def _model(i: int, item: Item, read_at: int, write_at: int) -> tuple[str, str]:
     sizes = {"in": [_bytes(*p) for p in face.inputs], "out": [_bytes(*p) for p in face.outputs]}
     adapters = [
         f"static emitc_status init{i}(void *self, void **arenas, void *state) {{ {init} }}",
-        f"static emitc_status run{i}(void *self) {{ return {name}_run(({kind} *)self); }}",
+        f"static emitc_status run{i}(void *self) {{ {_inference(face, kind)} }}",
         f"static emitc_status reset{i}(void *self) {{ return {name}_reset(({kind} *)self); }}",
         f"static void *in{i}(void *self, unsigned k) {{ (void)self; switch (k) {{ {ins}default: return NULL; }} }}",
         f"static const void *out{i}(void *self, unsigned k) {{ (void)self; switch (k) {{ {outs}default: return NULL; }} }}",
@@ -301,6 +301,18 @@ def _model(i: int, item: Item, read_at: int, write_at: int) -> tuple[str, str]:
         f"init{i}, run{i}, reset{i}, in{i}, out{i}, {reader}, {row_bytes}, {len(item.cases)}, {read_at}, {write_at} }}"
     )
     return "\n".join(adapters), row
+
+
+def _inference(face: Interface, kind: str) -> str:
+    """The statements of one inference: in steps where the model has functions for that."""
+    name = face.name
+    if not face.steps:
+        return f"return {name}_run(({kind} *)self);"
+    return (
+        f"emitc_status status = {name}_begin(({kind} *)self); "
+        f"if (status == EMITC_OK) {{ do {{ status = {name}_step(({kind} *)self); }} while (status == EMITC_MORE); }} "
+        "return status;"
+    )
 
 
 _NOTHING = {"layer": 0, "arena": 0, "offset": 0, "bytes": 0}

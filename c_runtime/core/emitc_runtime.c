@@ -22,6 +22,8 @@ const char *emitc_status_string(emitc_status status)
         return "the runtime is of another version than the generated code";
     case EMITC_SELF_TEST_FAILED:
         return "the self test failed";
+    case EMITC_MORE:
+        return "the inference has further steps";
     }
     return "unknown status";
 }

@@ -36,7 +36,8 @@ typedef enum emitc_status {
     EMITC_MISALIGNED = 5,       /* arena or state is not aligned as the model's header asks */
     EMITC_BACKEND_FAILED = 6,   /* a kernel library or an accelerator reported an error */
     EMITC_VERSION_MISMATCH = 7, /* emitc_runtime.c is of another version than the generated code */
-    EMITC_SELF_TEST_FAILED = 8  /* a constant or a result of the self test is not what it must be */
+    EMITC_SELF_TEST_FAILED = 8, /* a constant or a result of the self test is not what it must be */
+    EMITC_MORE = 9              /* a step has run, and the inference has further ones */
 } emitc_status;
 
 /* How static functions are compiled. EMITC_NOINLINE: once for all callers. EMITC_INLINE_FOR_SPEED: inline, but not with

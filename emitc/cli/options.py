@@ -233,6 +233,8 @@ _HEADINGS = {
             "--labels",
             "--cpp",
             "--model-licence",
+            "--steps",
+            "--max-step-cycles",
             "--svg",
             "--html",
             "--force",
@@ -367,6 +369,15 @@ _MODEL_OPTIONS = (
     click.option("--cpp", is_flag=True, help="Write NAME.hpp too, a C++11 class that holds the arena."),
     click.option(
         "--model-licence", default="", metavar="SPDX-ID", help="Licence of the model, for the package to state."
+    ),
+    click.option(
+        "--steps", is_flag=True, help="Functions that run one inference in steps: NAME_begin, _step and _cancel."
+    ),
+    click.option(
+        "--max-step-cycles",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="As --steps, with long layers in parts: the cycles that a step is to take at most, by the estimate.",
     ),
     choice_option("--fallback", "cpu", "fail | cpu: what an accelerator cannot run."),
     shape_option,

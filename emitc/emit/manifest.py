@@ -169,6 +169,7 @@ def manifest(
         "requirements": [_requirement(r) for r in program.requirements],
         "layers": [_layer(step) for step in program.steps],
         "schedule": [_stage(stage) for stage in program.schedule],
+        **({"steps": program.stepping.to_json()} if program.stepping else {}),
         "trace": [
             {"layer": t.step.index, "outputs": len(t.step.outputs), "first": t.first, "end": t.end}
             for t in program.traced

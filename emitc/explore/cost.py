@@ -14,35 +14,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from emitc.backends.contract import PORTABLE
 from emitc.backends.partition import Partition
 from emitc.compiler import plan_model
-from emitc.explore.kernel_counts import (
-    CONSTANT_ALIGNMENT,
-    PARAMETER_BYTES,
-    KernelCounts,
-    counts_for,
-    kernel_name,
-)
-from emitc.explore.layer_work import work_of
+from emitc.explore.kernel_counts import CONSTANT_ALIGNMENT, PARAMETER_BYTES, KernelCounts
+from emitc.explore.layer_cycles import LayerCost, counts_of, cycles_per_instruction, layer_costs
 from emitc.options import Options
 from emitc.program import Program
 from emitc.target import load_target
-
-
-@dataclass(frozen=True, slots=True)
-class LayerCost:
-    """One layer. instructions: of one inference. counted: whether they come from counts of its kernel or of one like
-    it."""
-
-    index: int
-    op: str
-    name: str
-    kernel: str
-    macs: int
-    instructions: int
-    constant_bytes: int
-    counted: bool
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -119,9 +97,9 @@ def cost(path: str | Path, target: str = "", options: Options | None = None, **c
 def cost_of(partition: Partition, program: Program, optimize: str = "speed") -> Cost:
     """What a program costs on its target. optimize: as in `Options`; what was counted is code for speed."""
     target = load_target(program.origin.target)
-    counts = counts_for(target) if optimize == "speed" else None
+    counts = counts_of(program, optimize)
     rough = {assignment.index: assignment.cost for assignment in partition.assignments}
-    layers = _layers(partition, program, counts, rough)
+    layers = layer_costs(partition, program, counts)
     # What the schedule adds to layers that run whole.
     overhead = max(0.0, program.estimated_cycles - sum(rough.values()))
     instructions = sum(layer.instructions for layer in layers) + round(overhead)
@@ -147,34 +125,11 @@ def cost_of(partition: Partition, program: Program, optimize: str = "speed") -> 
     )
 
 
-def _layers(
-    partition: Partition, program: Program, counts: KernelCounts | None, rough: dict[int, float]
-) -> tuple[LayerCost, ...]:
-    """The layers in their order."""
-    nodes = {bound.node.index: bound for bound in partition.graph.bound()}
-    rows = []
-    for step in program.steps:
-        layer, bound = partition.layers.get(step.index), nodes.get(step.index)
-        from_counts = None
-        if counts is not None and layer is not None and bound is not None and step.backend == PORTABLE:
-            from_counts = counts.instructions(kernel_name(layer), work_of(bound, layer))
-        instructions = rough.get(step.index, 0.0) if from_counts is None else from_counts
-        constants = sum(constant.table.size_bytes for constant in step.constants)
-        counted = from_counts is not None
-        rows.append(
-            LayerCost(
-                step.index, step.op_type, step.label, step.kernel, step.macs, round(instructions), constants, counted
-            )
-        )
-    return tuple(rows)
-
-
 def _cycles(partition: Partition, layers: tuple[LayerCost, ...], overhead: float, counts: KernelCounts | None) -> float:
     """Of one inference: the layers' instructions, each with the cycles of its kernel; as many where nothing is known."""
     if counts is None or not counts.cycles_per_instruction:
         return sum(layer.instructions for layer in layers) + overhead
-    kernels = {index: kernel_name(layer) for index, layer in partition.layers.items()}
-    own = sum(layer.instructions * counts.cycles_of(kernels.get(layer.index, "")) for layer in layers)
+    own = sum(layer.instructions * cycles_per_instruction(partition, layer.index, counts) for layer in layers)
     return own + overhead * counts.cycles_per_instruction
 
 

@@ -6,7 +6,7 @@ The kernels depend on the scratch that they may have, and the arena depends on t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from emitc.backends.contract import Settings
@@ -23,6 +23,7 @@ from emitc.passes import CUT, LATE_PASSES, run_passes
 from emitc.program import Origin, PassReport, Program
 from emitc.schedule.arenas import ArenaOptions, Arenas, arenas_of
 from emitc.schedule.memory_regions import Regions
+from emitc.schedule.parts import in_parts
 from emitc.schedule.scratch_budget import fit_scratch
 from emitc.schedule.stages import constant_bytes
 from emitc.target import load_target
@@ -62,8 +63,13 @@ def _require_nodes(graph: Graph, options: Options) -> None:
             )
 
 
-def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Options) -> tuple[Partition, Program]:
-    """The graph partitioned and lowered. Raises what `partition_graph` and `lower` raise."""
+def lower_within_budget(
+    graph: Graph, name: str, origin: Origin, options: Options, parted: Collection[int] = ()
+) -> tuple[Partition, Program]:
+    """The graph partitioned and lowered. Raises what `partition_graph` and `lower` raise.
+
+    parted: layers, by index, whose input and output may share bytes only as far as they can run in parts.
+    """
     regions = Regions(options.regions, options.places, options.stage_weights) if options.regions else None
     # Rows take code: where that is to be small, only a budget makes them, or an input that comes in rows anyway.
     few = options.optimize == "size" and not options.input_rows
@@ -83,7 +89,9 @@ def lower_within_budget(graph: Graph, name: str, origin: Origin, options: Option
             if request == [budget, accept_first_fit] and arenas.partition.lowers_as(partition):
                 return replace(arenas, partition=partition)
         arena_options = ArenaOptions(budget, without, regions, accept_first_fit)
-        known.append((budget, accept_first_fit, arenas_of(partition, lower_nodes(partition), arena_options)))
+        known.append(
+            (budget, accept_first_fit, arenas_of(partition, in_parts(lower_nodes(partition), parted), arena_options))
+        )
         return known[-1][2]
 
     by_rows = None if regions or "streaming" in without else scheduled

@@ -11,6 +11,7 @@ from emitc.program.extras import NOTHING_MORE, Extras
 from emitc.program.memory import Address, ArenaRegion, Block, Slot, SlotKind, arena_variable, pointer, state_argument
 from emitc.program.rows import Move, RowCall, RowSegment, RowTensor, RowUse
 from emitc.program.self_test import SelfTest
+from emitc.program.stepping import Stepping
 
 __all__ = [
     "Address",
@@ -35,6 +36,7 @@ __all__ = [
     "Staged",
     "StateSlot",
     "Step",
+    "Stepping",
     "Traced",
     "arena_variable",
     "state_argument",
@@ -282,6 +284,7 @@ class Program:
     text of those of kernels that plugins bring along. state_args: of a graph inside an operator, the variables that its
     function gets pointers to, each as the number of the operator's output that it is. estimated_cycles: of one
     inference. self_test: what the package tests itself with. extras: what it says and offers in addition.
+    stepping: the inference in steps, None where the model has no functions for that.
     """
 
     name: str
@@ -308,6 +311,7 @@ class Program:
     estimated_cycles: float = 0.0
     self_test: SelfTest | None = None
     extras: Extras = NOTHING_MORE
+    stepping: Stepping | None = None
 
     @property
     def split_constants(self) -> tuple[Constant, ...]:

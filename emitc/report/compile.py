@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emitc.errors import RefusalKind, shown
+from emitc.report.steps import step_lines
 from emitc.report.tables import listed, number, ratio
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def compile_text(compiled: Compiled, output: Path | None, faster: Sequence[dict[
         f"  constants   {number(program.constant_bytes)} bytes of flash",
         *(f"  memory      {proof}" for proof in program.proofs),
         *schedule_lines(program),
+        *step_lines(program),
     ]
     if compiled.stack:
         lines.append(f"  stack       {number(compiled.stack.size_bytes)} bytes, by {compiled.stack.compiler}")

@@ -44,6 +44,8 @@ WARNINGS = (
 )
 SANITIZE = ("-g1", "-Og", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 GUARD_BYTES = 256
+MORE = 9
+"""EMITC_MORE of the runtime."""
 COMPILERS = ("cc", "gcc", "clang")
 """Programs that are looked for where CC names none."""
 _NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
@@ -72,7 +74,8 @@ class Interface:
     """What the caller must know of a package: its C name, its memory, and dtype and shape of inputs and outputs.
 
     regions: where the package has an arena in each of several, their names and the bytes of the arenas; arena_bytes is the sum.
-    reads_rows: the model reads its only input row by row. self_test: it can test itself.
+    reads_rows: the model reads its only input row by row. self_test: it can test itself. steps: it has functions that run one
+    inference in steps, and the instance then keeps `kept` numbers.
     """
 
     name: str
@@ -84,6 +87,8 @@ class Interface:
     regions: tuple[tuple[str, int], ...] = ()
     reads_rows: bool = False
     self_test: bool = False
+    steps: bool = False
+    kept: int = 0
 
     @property
     def arenas(self) -> tuple[tuple[str, int], ...]:
@@ -201,11 +206,15 @@ def _declarations(interface: Interface) -> str:
     test = "void *test; " if interface.self_test else ""
     lines = [
         *([f"typedef struct {{ {regions}}} {name}_arenas_t;"] if interface.regions else []),
-        f"typedef struct {{ {arenas}void *state; {_READER if interface.reads_rows else ''}{test}uint32_t ready; }} {name}_t;",
+        f"typedef struct {{ {arenas}void *state; {_READER if interface.reads_rows else ''}{test}uint32_t ready;"
+        f"{' uint32_t step; int32_t row;' if interface.steps else ''}"
+        f"{f' int32_t kept[{interface.kept}];' if interface.kept else ''} }} {name}_t;",
         f"int {name}_init({name}_t *self, {taken}, void *state, size_t state_bytes);",
         f"int {name}_run({name}_t *self);",
         f"int {name}_reset({name}_t *self);",
     ]
+    if interface.steps:
+        lines += [f"int {name}_{what}({name}_t *self);" for what in ("begin", "step", "cancel")]
     if interface.reads_rows:
         lines.append(f"int {name}_set_reader({name}_t *self, int (*read)({_READ}), void *context);")
     for side, const, ports in (("input", "", interface.inputs), ("output", "const ", interface.outputs)):
@@ -317,11 +326,12 @@ class HostModel:
     def _function(self, what: str) -> Any:
         return getattr(self._lib, f"{self.interface.name}_{what}")
 
-    def _call(self, what: str, *arguments: Any) -> None:
-        """One of the public functions on this instance. Raises RuntimeError for a status that is not OK."""
-        status = self._function(what)(self._self, *arguments)
-        if status != 0:
+    def _call(self, what: str, *arguments: Any, also: int = 0) -> int:
+        """One of the public functions on this instance. Raises RuntimeError for a status that is neither OK nor `also`."""
+        status: int = self._function(what)(self._self, *arguments)
+        if status not in (0, also):
             raise RuntimeError(f"{self.interface.name}_{what} returned status {status}")
+        return status
 
     @property
     def arena(self) -> Array:
@@ -387,9 +397,45 @@ class HostModel:
             self._ffi.memmove(self._function(f"input_{i}")(self._self), data.tobytes(), data.nbytes)
 
     def invoke(self) -> list[Array]:
-        """One inference on the inputs that are there; copies of the outputs. The guards are not checked."""
+        """One inference on the inputs that are there; copies of the outputs. The guards are not checked.
+
+        Where the model runs in steps too, it does so first, unless there is a hook, which is to see each layer once. Raises
+        MemoryFault for outputs or state of other bits.
+        """
+        stepped = self._stepped() if self.interface.steps and self._callback is None else None
         self.rows_asked = 0
         self._call("run")
+        outputs = self._outputs()
+        if stepped is not None and stepped != [*(output.tobytes() for output in outputs), self.state.tobytes()]:
+            raise MemoryFault(f"{self.interface.name}_step gave other bits than {self.interface.name}_run")
+        return outputs
+
+    def _stepped(self) -> list[bytes]:
+        """The outputs and the state of the inference in steps. Leaves the inputs and the state as they were before."""
+        blocks = (*self._arenas, self._state)
+        before = [block.bytes.copy() for block in blocks]
+        self.rows_asked = 0
+        self.begin()
+        while self.step():
+            pass
+        results = [*(output.tobytes() for output in self._outputs()), self.state.tobytes()]
+        for block, content in zip(blocks, before, strict=True):
+            block.bytes[:] = content
+        return results
+
+    def begin(self) -> None:
+        """Starts an inference in steps."""
+        self._call("begin")
+
+    def step(self) -> bool:
+        """The next step; whether there are further ones."""
+        return self._call("step", also=MORE) == MORE
+
+    def cancel(self) -> None:
+        """Ends an inference in steps."""
+        self._call("cancel")
+
+    def _outputs(self) -> list[Array]:
         outputs = []
         for i, (dtype, shape) in enumerate(self.interface.outputs):
             size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize

@@ -43,6 +43,8 @@ def interface_of(compiled: Compiled) -> Interface:
         tuple((region.name, region.plan.arena_bytes) for region in program.regions),
         program.streamed_input is not None,
         program.self_test is not None,
+        program.stepping is not None,
+        program.stepping.kept if program.stepping is not None else 0,
     )
 
 

@@ -51,6 +51,7 @@ def driver(package: Path, interface: Interface, resets: Sequence[int] = ()) -> s
         "alignment": max(interface.alignment, 16),
         "inputs": len(interface.inputs),
         "reads_rows": interface.reads_rows,
+        "steps": interface.steps,
         "outputs": len(interface.outputs),
         "resets": list(resets),
         "arenas": [size for _, size in interface.arenas],

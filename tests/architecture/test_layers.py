@@ -79,8 +79,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.options": (*_VALUES, "emitc.backends", "emitc.emit", "emitc.passes", "emitc.planner", "emitc.schedule"),
     "emitc.compiled": (*_VALUES, "emitc.backends", "emitc.emit", "emitc.options"),
     "emitc.compiler": (
-        *_VALUES, "emitc._version", "emitc.backends", "emitc.compiled", "emitc.frontends", "emitc.lower", "emitc.options",
-        "emitc.passes", "emitc.plugins", "emitc.schedule", "emitc.verify.self_test",
+        *_VALUES, "emitc._version", "emitc.backends", "emitc.compiled", "emitc.explore.layer_cycles", "emitc.frontends",
+        "emitc.lower", "emitc.options", "emitc.passes", "emitc.plugins", "emitc.schedule", "emitc.verify.self_test",
     ),
     # what takes a compilation or several
     "emitc.verify": (
@@ -96,6 +96,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.evaluate": (
         *_VALUES, "emitc.boards", "emitc.calibrate", *_COMPILED, "emitc.frontends", "emitc.verify", "emitc.evaluate",
     ),
+    "emitc.explore.layer_cycles": (*_VALUES, "emitc.backends", "emitc.explore"),
     "emitc.explore": (
         *_VALUES, *_COMPILED, "emitc.backends", "emitc.emit", "emitc.kernels", "emitc.schedule", "emitc.explore",
     ),

@@ -424,7 +424,7 @@ EXAMPLES = [b for b in BLOCKS if b.language == "c" and b.lines[0].startswith("#i
 @pytest.mark.parametrize("block", EXAMPLES, ids=lambda b: b.id)
 def test_examples_in_c_compile(block: Block, tmp_path: Path) -> None:
     for model, name in (("kws_ref_int8", "kws_ref_int8"), ("kws_ref_int8", "kws"), ("digits_int8", "digits_int8")):
-        compile_model(MODELS / f"{model}.tflite", name=name, profile=True).write(tmp_path / name)
+        compile_model(MODELS / f"{model}.tflite", name=name, profile=True, steps=True).write(tmp_path / name)
     (tmp_path / "example.c").write_text("\n".join(block.lines) + "\n", encoding="ascii")
     folders = [f"-I{tmp_path / name}" for name in ("kws_ref_int8", "kws", "digits_int8")]
     run_compiler([*WARNINGS, *folders, "-c", str(tmp_path / "example.c"), "-o", str(tmp_path / "example.o")])

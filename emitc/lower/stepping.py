@@ -1,0 +1,207 @@
+"""A program with its inference in steps: which layers run some rows at a time, how many, and what a step costs.
+
+A layer is split where its kernel can make some rows of the output, and where the replay of `split_replay` proves that the rows
+may be made one part after another in the memory that the layer has.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil, prod
+
+from emitc.backends.partition import Partition
+from emitc.ir import BoundNode, Tensor
+from emitc.kernels.shared.windows import WINDOW_PARAMS
+from emitc.layer import Layer
+from emitc.program import Move, Operand, Program, RowSegment, RowUse, Step
+from emitc.program.stepping import Split, SplitOperand, SteppedStage, Stepping
+from emitc.schedule.row_costs import OTHER_WINDOW_SHARE, PER_BYTE, PER_ROW, PORTABLE_WINDOW_SHARE, tail_waste
+from emitc.schedule.split_replay import MemoryMap, conflict
+
+_TOO_LONG = "its smallest part takes as long"
+PRODUCT_ROWS = "rows"
+"""The parameter of a product of matrices that counts its rows, which are the pixels of an image."""
+_WORDS = 16
+"""Elements of which the parts of a layer without rows are multiples, so that a kernel's loads of several stay aligned."""
+
+
+def with_steps(
+    program: Program, partition: Partition, cycles: Mapping[int, float], max_cycles: int | None = None
+) -> Program:
+    """The program with begin, step and cancel. cycles: of each layer, by index; max_cycles: that a step is to take at most."""
+    maker = _Stepping(program, partition, cycles, max_cycles)
+    stages = tuple(map(maker.stage, program.schedule))
+    split = {stage.split.step.index: stage.split.step for stage in stages if stage.split is not None}
+
+    def replaced(step: Step) -> Step:
+        return split.get(step.index, step)
+
+    return replace(
+        program,
+        steps=tuple(map(replaced, program.steps)),
+        schedule=tuple(stage.stage for stage in stages),
+        stepping=Stepping(max_cycles, stages),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """How a layer can be split. rows: of the output; each makes `per_row` of what the parameter `counted` counts."""
+
+    rows: int
+    counted: str = ""
+    per_row: int = 1
+
+
+class _Stepping:
+    """Makes the stages of one program. Arguments: as of `with_steps`."""
+
+    def __init__(
+        self, program: Program, partition: Partition, cycles: Mapping[int, float], max_cycles: int | None
+    ) -> None:
+        self._cycles, self._max_cycles = cycles, max_cycles
+        self._layers = partition.layers
+        self._nodes = {bound.node.index: bound for bound in partition.graph.bound()}
+        self._memory = MemoryMap.of(program)
+
+    def stage(self, stage: Step | Move | RowSegment) -> SteppedStage:
+        """One stage of run()."""
+        whole = self._whole_cycles(stage)
+        limit = self._max_cycles
+        if limit is None or whole <= limit:
+            return SteppedStage(stage, None, 1, ceil(whole))
+        if isinstance(stage, Move):
+            return SteppedStage(stage, None, 1, ceil(whole), "a tensor is relocated in one piece")
+        if isinstance(stage, RowSegment):
+            return self._segment(stage, limit)
+        split, why = self._split(stage, limit)
+        if split is None:
+            return SteppedStage(stage, None, 1, ceil(whole), why)
+        if shared := conflict(split, self._layers[stage.index], self._memory):
+            return SteppedStage(stage, None, 1, ceil(whole), shared, shares=True)
+        longest = self._part_cycles(split, split.together)
+        too_long = _TOO_LONG if longest > limit else ""
+        return SteppedStage(split.step, split, split.calls, ceil(longest), too_long)
+
+    def _segment(self, segment: RowSegment, limit: int) -> SteppedStage:
+        """A segment that stops after as many rows as the limit allows, whichever layers make them."""
+        layers = segment.calls
+        rows = [self._cycles.get(call.step.index, 0.0) / call.makes.rows + PER_ROW for call in layers]
+        costs = [rows[layer] for layer in turns_of(segment)]
+        together = max(1, int(limit // max(rows)))
+        longest = max(sum(costs[first : first + together]) for first in range(0, len(costs), together))
+        return SteppedStage(
+            replace(segment, in_parts=True),
+            None,
+            ceil(len(costs) / together),
+            ceil(longest),
+            _TOO_LONG if longest > limit else "",
+            rows_in_call=together,
+        )
+
+    def _whole_cycles(self, stage: Step | Move | RowSegment) -> float:
+        if isinstance(stage, Move):
+            return PER_BYTE * stage.size_bytes
+        if isinstance(stage, RowSegment):
+            rows = sum(call.makes.rows for call in stage.calls)
+            return sum(self._cycles.get(call.step.index, 0.0) for call in stage.calls) + PER_ROW * rows
+        return self._cycles.get(stage.index, 0.0)
+
+    def _part_cycles(self, split: Split, rows: int) -> float:
+        """Of a call that makes so many rows."""
+        layer = self._layers[split.step.index]
+        share = 0.0
+        if layer.by_rows is not None and layer.by_rows.window:
+            share = PORTABLE_WINDOW_SHARE if layer.variant == "portable" else OTHER_WINDOW_SHARE
+            share += tail_waste(layer) + max(0.0, layer.by_rows.alone)
+        return self._cycles.get(split.step.index, 0.0) * (1 + share) * rows / split.rows + PER_ROW
+
+    def _split(self, step: Step, limit: int) -> tuple[Split | None, str]:
+        """The layer in parts of as many rows as the limit allows; None and why not where it has to run whole.
+
+        The memory is not looked at.
+        """
+        layer, bound = self._layers.get(step.index), self._nodes.get(step.index)
+        form = layer.by_rows if layer is not None else None
+        if layer is None or bound is None or form is None:
+            return None, "its kernel makes the whole output"
+        if layer.pins or layer.fallible or layer.reads_rows or layer.memory is not None or len(step.outputs) != 1:
+            return None, "its kernel makes the whole output"
+        rows = _rows_of(layer, bound)
+        if rows is None or rows.rows < 2:
+            return None, "its output is one row"
+        window = {p.name: int(p.value) for p in layer.params if p.name in WINDOW_PARAMS} if form.window else {}
+        inputs = zip((bound.input(position) for position in layer.operands), step.inputs, strict=True)
+        reads = tuple(_rows_in(tensor, operand, rows.rows, window) for tensor, operand in inputs)
+        makes = _rows_in(bound.output, step.outputs[0], rows.rows, {})
+        split = Split(replace(step, window=True), reads, makes, 1, rows.counted, rows.per_row)
+        return replace(split, together=self._most_rows(split, limit)), ""
+
+    def _most_rows(self, split: Split, limit: int) -> int:
+        """The most rows that a call within the limit can make, one at least; in parts of about the same length."""
+        row_cycles = self._part_cycles(split, 1) - PER_ROW
+        most = min(max(1, int((limit - PER_ROW) // row_cycles)), split.rows) if row_cycles > 0 else split.rows
+        return ceil(split.rows / ceil(split.rows / most))
+
+
+def _rows_of(layer: Layer, bound: BoundNode) -> _Rows | None:
+    """What the rows of a layer are that can make some of them: of an image, or of a product of matrices.
+
+    None where they are not the same number of elements in each of its tensors.
+    """
+    assert layer.by_rows is not None
+    tensors = [bound.output, *(bound.input(position) for position in layer.operands)]
+    image = all(len(tensor.shape) == 4 and tensor.shape[0] == 1 and min(tensor.shape) > 0 for tensor in tensors)
+    if layer.by_rows.window:
+        return _Rows(bound.output.shape[1]) if image else None
+    count = next((int(p.value) for p in layer.params if p.name == layer.by_rows.counted), 0)
+    shape = bound.output.shape
+    if layer.by_rows.counted == PRODUCT_ROWS and (len(tensors) == 2 or image):
+        rows = count
+    elif image:
+        rows = shape[1] if all(tensor.shape[1:3] == shape[1:3] for tensor in tensors) else 1
+    elif len(tensors) > 2 and any(tensor.elements != count for tensor in tensors):
+        return None  # one of the operands may be weights, whose rows are none of the output's
+    else:
+        rows = prod(shape[:-1])
+    if rows < 2 and not layer.tables and all(tensor.elements == count for tensor in tensors):
+        rows = count // _WORDS if count % _WORDS == 0 else 1
+    if rows < 1 or not count or count % rows or any(tensor.elements % rows for tensor in tensors):
+        return None
+    return _Rows(rows, layer.by_rows.counted, count // rows)
+
+
+def _rows_in(tensor: Tensor, operand: Operand, rows: int, window: Mapping[str, int]) -> SplitOperand:
+    """A tensor as its rows. rows: where row r of the output reads row r; window: of the kernel, where there is one."""
+    if not window:
+        return SplitOperand(operand, rows, tensor.elements // rows)
+    extent = (window["kernel_h"] - 1) * window["dilation_h"] + 1
+    height = tensor.shape[1]
+    return SplitOperand(operand, height, tensor.elements // height, window["stride_h"], window["pad_top"], extent)
+
+
+def turns_of(segment: RowSegment) -> tuple[int, ...]:
+    """The layers' positions in the order in which the segment's function makes their rows.
+
+    As in the C: of the layers that could make their next row, the last one does.
+    """
+    calls = segment.calls
+    number = {call.makes.name: position for position, call in enumerate(calls)}
+    made = [0] * len(calls)
+
+    def end(use: RowUse, row: int) -> int:
+        return min(max(row * use.stride - use.pad + use.extent, 0), use.tensor.rows)
+
+    def ready(i: int) -> bool:
+        call = calls[i]
+        if made[i] >= call.makes.rows:
+            return False
+        if any(made[number[use.tensor.name]] < end(use, made[i]) for use in call.uses if use.waits):
+            return False
+        return not call.on_demand or any(made[i] < end(use, made[number[reader.name]]) for reader, use in call.readers)
+
+    order: list[int] = []
+    while made[-1] < calls[-1].makes.rows:
+        position = next((i for i in range(len(calls) - 1, 0, -1) if ready(i)), 0)
+        made[position] += 1
+        order.append(position)
+    return tuple(order)

@@ -1,0 +1,38 @@
+"""What the report of `emitc compile` says of an inference in steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emitc.errors import shown
+from emitc.report.tables import listed, number
+
+if TYPE_CHECKING:
+    from emitc.program import Program
+    from emitc.program.stepping import SteppedStage
+
+_SHOWN = 6
+"""Stages of one reason that are named one by one."""
+
+
+def step_lines(program: Program) -> list[str]:
+    """How many steps an inference takes, which one is the longest, and what is longer than asked for, with the reason."""
+    stepping = program.stepping
+    if stepping is None:
+        return []
+    line = f"  steps       {number(stepping.calls)} for one inference"
+    if stepping.longest is not None:
+        cycles = number(stepping.longest.cycles)
+        line += (
+            f"; the longest takes about {cycles} cycles on {program.origin.target} ({shown(stepping.longest.label)})"
+        )
+    reasons: dict[str, list[SteppedStage]] = {}
+    for stage in stepping.stages:
+        if stage.whole:
+            reasons.setdefault(stage.whole, []).append(stage)
+    lines = []
+    for why, stages in reasons.items():
+        longest = number(max(stage.cycles for stage in stages))
+        names = listed([shown(stage.label) for stage in stages], _SHOWN, " and {} more")
+        lines.append(f"    {names}: up to {longest} cycles in a step, because {why}")
+    return [line, *lines]

@@ -142,7 +142,7 @@ class Stepping:
 
     @property
     def kept(self) -> int:
-        """Numbers that the instance keeps of a segment in progress: of each layer the first row that is there, and the next one."""
+        """What the instance keeps of a segment in progress: of each layer the first row that is there, and the next one."""
         segments = [stage.stage for stage in self.stages if isinstance(stage.stage, RowSegment) and stage.rows_in_call]
         return max((2 * len(segment.calls) for segment in segments), default=0)
 

@@ -106,7 +106,7 @@ def rows(nets: list[str], boards: list[str], cycles: int) -> Iterator[dict[str, 
             except CannotCompile:
                 board = LARGER.get(wanted, wanted)
                 found = measured(compiled, board)
-            run = whole.get((net, board))
+            run = whole.get((net, board), whole.get((net, LARGER.get(board, ""))))
             yield {"model": net, "board": board, "max_step_cycles": cycles, "run": run} | found
 
 

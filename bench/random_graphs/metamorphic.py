@@ -86,6 +86,8 @@ def changes(compiled: Compiled) -> Iterator[Change]:
         yield Change(f"target {target}", replace(plain, target=target))
         yield Change(f"steps on {target}", replace(plain, target=target, max_step_cycles=1))
     yield Change("steps", replace(plain, steps=True))
+    yield Change("steps, ram-budget min", replace(plain, ram_budget="min", max_step_cycles=1))
+    yield Change("steps, regions", replace(plain, regions=regions, stage_weights="FAST", max_step_cycles=1))
     for cycles in (1, 300, 5000):
         yield Change(f"steps of {cycles} cycles", replace(plain, max_step_cycles=cycles))
 

@@ -20,6 +20,8 @@ from emitc.schedule.split_replay import MemoryMap, conflict
 _TOO_LONG = "its smallest part takes as long"
 PRODUCT_ROWS = "rows"
 """The parameter of a product of matrices that counts its rows, which are the pixels of an image."""
+_PIXELS = 4
+"""Rows of a product of matrices that kernels compute together: fewer of them take nearly as long."""
 _WORDS = 16
 """Elements of which the parts of a layer without rows are multiples, so that a kernel's loads of several stay aligned."""
 
@@ -140,7 +142,9 @@ class _Stepping:
         """The most rows that a call within the limit can make, one at least; in parts of about the same length."""
         row_cycles = self._part_cycles(split, 1) - PER_ROW
         most = min(max(1, int((limit - PER_ROW) // row_cycles)), split.rows) if row_cycles > 0 else split.rows
-        return ceil(split.rows / ceil(split.rows / most))
+        grain = _PIXELS if split.counted == PRODUCT_ROWS else 1
+        most = min(max(grain, most // grain * grain), split.rows)
+        return min(ceil(split.rows / ceil(split.rows / most) / grain) * grain, most)
 
 
 def _rows_of(layer: Layer, bound: BoundNode) -> _Rows | None:

@@ -332,3 +332,30 @@ def test_without_the_option_nothing_of_it_is_printed() -> None:
 def test_a_limit_that_is_no_number_of_cycles() -> None:
     with pytest.raises(EmitcError, match="a step cannot be that short"):
         compile_model(EXAMPLES / "kws_ref_int8.tflite", max_step_cycles=0)
+
+
+def test_layers_of_cmsis_nn_are_one_step_each() -> None:
+    from tests.support.cmsis.library import SKIPPED, trees
+
+    found = trees()
+    if not found:
+        pytest.skip(SKIPPED)
+    options = {"kernels": "cmsis-nn", "backends": {"cmsis-nn": str(found[-1].root)}}
+    made = compile_model(EXAMPLES / "kws_ref_int8.tflite", target="cortex-m4f", max_step_cycles=1000, **options)
+    proven(made)
+    theirs = [s for s in stepping(made.program).stages if s.layers and s.layers[0].backend == "cmsis-nn"]
+    assert theirs and all(stage.calls == 1 for stage in theirs)
+    assert any(stage.whole == "its kernel makes the whole output" for stage in theirs)
+
+
+def test_what_an_npu_runs_is_one_step() -> None:
+    pytest.importorskip("ethosu", reason="ethos-u-vela, which compiles for the NPU, is not installed")
+    made = compile_model(
+        EXAMPLES / "kws_ref_int8.tflite",
+        target="cortex-m55",
+        max_step_cycles=1000,
+        backends={"npu": "ethos-u55-128", "npu-always": "yes"},
+    )
+    proven(made)
+    theirs = [s for s in stepping(made.program).stages if s.layers and s.layers[0].backend == "ethos-u"]
+    assert theirs and all(stage.calls == 1 for stage in theirs)

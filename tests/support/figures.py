@@ -184,6 +184,25 @@ def library() -> tuple[Columns, Rows]:
     return ("model", "core", "emitc's own", "cmsis-nn", "auto", "TFLM with CMSIS-NN", "auto / TFLM"), rows
 
 
+def steps() -> tuple[Columns, Rows]:
+    """bench/results_steps.json: instructions of run and of all steps, and the longest step."""
+    rows: Rows = []
+    for row in _rows("results_steps.json"):
+        core = row["board"].removeprefix("qemu_").removesuffix("_big").upper()
+        counts = (row["run"], row["instructions"], row["longest"], row["estimated_cycles"])
+        rows.append((row["model"], core, row["steps"], *map(_number, counts), row["longest_of"]))
+    names = (
+        "model",
+        "core",
+        "steps",
+        "instructions of run",
+        "of all steps",
+        "of the longest",
+        "longest estimated, cycles",
+    )
+    return (*names, "longest"), rows
+
+
 def wake_words() -> tuple[Columns, Rows]:
     """bench/results_wake_words.json: instructions of a frame by kernels, and the memory of emitc's own."""
     peers = _tflm()
@@ -451,6 +470,7 @@ TABLES = {
     "cores": cores,
     "library": library,
     "wake_words": wake_words,
+    "steps": steps,
     "vela_files": vela_files,
 }
 """By the name that a page asks for."""

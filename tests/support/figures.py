@@ -190,7 +190,7 @@ def steps() -> tuple[Columns, Rows]:
     for row in _rows("results_steps.json"):
         core = row["board"].removeprefix("qemu_").removesuffix("_big").upper()
         counts = (row["run"], row["instructions"], row["longest"], row["estimated_cycles"])
-        rows.append((row["model"], core, row["steps"], *map(_number, counts), row["longest_of"]))
+        rows.append((row["model"], core, _number(row["steps"]), *map(_number, counts), row["longest_of"]))
     names = (
         "model",
         "core",

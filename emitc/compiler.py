@@ -9,15 +9,18 @@ from emitc._version import __version__, commit
 from emitc.backends.partition import Partition
 from emitc.c_names import identifier
 from emitc.compiled import Compiled, package_of
+from emitc.emit.external_weights import read_members, with_structure
+from emitc.emit.package import runtime_texts
 from emitc.errors import EmitcError, with_model
 from emitc.explore.layer_cycles import layer_cycles
 from emitc.frontends.build import build_graph
 from emitc.frontends.labels import read_labels
 from emitc.frontends.read import read_file, read_source
 from emitc.ir import Graph, GraphStep
+from emitc.lower.external_weights import with_external_weights
 from emitc.lower.stepping import with_steps
 from emitc.lower.within_budget import lower_within_budget, partition_graph, require_budget
-from emitc.options import Options, check_options
+from emitc.options import EXTERNAL, Options, check_options
 from emitc.passes import BUILT, INTERFACE, ROWS, run_passes
 from emitc.passes.drop_float_io import with_interface
 from emitc.passes.input_rows import with_input_rows
@@ -103,6 +106,9 @@ def _lowered(
     require_budget(program, options.ram_budget, options.io)
     if options.in_steps:
         partition, program = _in_steps(graph, partition, program, options)
+    if options.weights == EXTERNAL:
+        program = with_external_weights(program, read_members)
+        program = with_structure(program, runtime_texts(program))
     return graph, passes, steps, partition, program
 
 

@@ -141,6 +141,7 @@ _OF_MODULE: dict[str, tuple[Code, Code]] = {
     "emitc.explore": (Code.OPTION, Code.OPTION),
     "emitc.explore.budget": (Code.BUDGET, Code.BUDGET),
     "emitc.explore.difference": (Code.BUDGET, Code.BUDGET),
+    "emitc.explore.weights_exchange": (Code.OPTION, Code.OPTION),
     "emitc.frontends": (Code.INVALID_OPERATOR, Code.OPERATOR_USE),
     "emitc.frontends.build": (Code.INVALID_OPERATOR, Code.UNKNOWN_OPERATOR),
     "emitc.frontends.file_kinds": (Code.NO_MODEL, Code.NO_MODEL),

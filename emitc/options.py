@@ -20,10 +20,13 @@ from emitc.schedule.memory_regions import check_regions
 from emitc.schedule.search import SMALLEST, TECHNIQUES
 from emitc.target import load_target
 
+BUILT_IN, EXTERNAL = WEIGHTS = ("built-in", "external")
+"""Where the constants of layers lie that training changes: in the C, or in a file that it is given when it starts."""
 MOST_SELF_TESTS = 64
 _RARE = (
     *("regions", "places", "stage_weights", "split_weights", "plugins", "variants", "input_rows", "flash_budget"),
     *("self_test", "self_test_vectors", "profile", "labels", "cpp", "model_licence", "steps", "max_step_cycles"),
+    "weights",
 )
 """Options that the manifest names only where they are given."""
 
@@ -47,6 +50,7 @@ class Options:
     those in the model file, "numbers" for functions without names, "" for none. cpp: the package has a C++ class.
     model_licence: SPDX expression of the model. steps: the model has functions
     that run one inference in steps; max_step_cycles: that a step is to take at most, by the estimate, which asks for steps too.
+    weights: one of WEIGHTS.
     """
 
     name: str = ""
@@ -78,6 +82,7 @@ class Options:
     model_licence: str = ""
     steps: bool = False
     max_step_cycles: int | None = None
+    weights: str = BUILT_IN
 
     @property
     def in_steps(self) -> bool:
@@ -105,6 +110,8 @@ class Options:
         plain |= {"model_licence": self.model_licence} if self.model_licence else {}
         if self.in_steps:
             plain |= {"steps": True, "max_step_cycles": self.max_step_cycles}
+        if self.weights != BUILT_IN:
+            plain["weights"] = self.weights
         if self.flash_budget is not None:
             plain["flash_budget"] = self.flash_budget
         if self.variants:
@@ -158,6 +165,7 @@ class Options:
         parts += [f"--self-test-vectors {self.self_test_vectors.name}"] if self.self_test_vectors else []
         parts += ["--steps"] if self.steps else []
         parts += [f"--max-step-cycles {self.max_step_cycles}"] if self.max_step_cycles is not None else []
+        parts += [f"--weights {self.weights}"] if self.weights != BUILT_IN else []
         parts += [f"--shape {name}={','.join(map(str, shape))}" for name, shape in sorted(self.shapes.items())]
         parts += [f"--without {name}" for name in sorted(self.disabled)]
         parts += [f"--cpu-only {what}" for what in self.cpu_only]
@@ -174,6 +182,25 @@ class Options:
 def _choice(value: str, choices: tuple[str, ...], option: str) -> None:
     if value not in choices:
         raise unknown_choice(option, value, choices)
+
+
+def _check_external(options: Options) -> None:
+    """Refuses what asks for weights in the C, where they are in a file of their own."""
+    excluded = {
+        "--split-weights": (
+            options.split_weights,
+            "it leaves no weights in the C that could have a file of their own there",
+        ),
+        "--self-test": (
+            bool(options.self_test),
+            "the results that a self test knows change with the weights; init checks the file",
+        ),
+        "--steps": (options.in_steps, "parts of layers have no code for weights that lie in a file"),
+    }
+    for option, (asked, why) in excluded.items():
+        if asked:
+            what = f"--weights external and {option} exclude each other"
+            raise EmitcError(what, Where(option=option), why, "leave one of the two out")
 
 
 def check_options(options: Options) -> None:
@@ -194,6 +221,9 @@ def check_options(options: Options) -> None:
     if options.max_step_cycles is not None and options.max_step_cycles < 1:
         where, why = Where(option="--max-step-cycles"), f"{options.max_step_cycles} is less than one cycle"
         raise EmitcError("a step cannot be that short", where, why, "give a positive number, such as 100000")
+    _choice(options.weights, WEIGHTS, "--weights")
+    if options.weights == EXTERNAL:
+        _check_external(options)
     check_regions(options.regions, options.places, options.stage_weights)
     _check_self_test(options)
     if options.model_licence and not is_expression(options.model_licence):

@@ -26,7 +26,7 @@ class Settings:
 
     operators: those of the model: some come compiled for one backend, which must be there then. variants: asked for, of
     emitc's own kernels, by the index of the node. small: code is to be small rather than fast, so that no kernel is printed for
-    one layer.
+    one layer. external: weights lie outside of the C, so that their values must not decide where a kernel reads.
     """
 
     target: Target
@@ -35,6 +35,7 @@ class Settings:
     operators: frozenset[type[Op]] = frozenset()
     variants: Mapping[int, str] = field(default_factory=dict)
     small: bool = False
+    external: bool = False
 
     def value(self, name: str) -> str:
         """An option's value."""

@@ -171,7 +171,8 @@ def _write_ini(out: Path, model: str, board: Board, shared: list[str], environme
 def _write_sources(package: Path, model: RunModel, board: Board, cases: Sequence[Case], out: Path) -> None:
     copy_package(package, out)
     _write(out / "src" / "proof.c", _render("proof.c.j2", board=board.name, model=model))
-    vectors = _render("vectors.h.j2", cases=len(cases), tables=list(_tables(cases)), per_row=_BYTES_PER_ROW)
+    tables = list(_tables(cases))
+    vectors = _render("vectors.h.j2", cases=len(cases), tables=tables, per_row=_BYTES_PER_ROW, weights=model.weights)
     _write(out / "src" / "emitc_vectors.h", vectors)
     for name in ("emitc_measure.h", "emitc_measure.c"):
         shutil.copyfile(boards_dir() / "proof" / name, out / "src" / name)

@@ -37,7 +37,8 @@ class RunModel:
 
     The cases of a model with state are the runs of one sequence. regions: their names where the model has an arena in each of
     several; arena_bytes is then the sum. reads_rows: the model reads its only input row by row. self_test: bytes of the names
-    of its parts where the model can test itself, 0 where it cannot.
+    of its parts where the model can test itself, 0 where it cannot. weights: the file that its init takes, empty where it
+    takes none.
     """
 
     name: str
@@ -49,6 +50,12 @@ class RunModel:
     regions: tuple[str, ...] = ()
     reads_rows: bool = False
     self_test: int = 0
+    weights: bytes = b""
+
+    @property
+    def init_weights(self) -> str:
+        """The last arguments of its init."""
+        return ", emitc_weights_file, sizeof emitc_weights_file" if self.weights else ""
 
     @property
     def macro(self) -> str:

@@ -37,6 +37,7 @@ def run_model(compiled: Compiled) -> RunModel:
         tuple(region.name for region in program.regions if region.plan.arena_bytes),
         program.streamed_input is not None,
         program.self_test.name_bytes(program) if program.self_test else 0,
+        program.external.file() if program.external else b"",
     )
 
 

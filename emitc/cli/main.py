@@ -25,6 +25,7 @@ from emitc.cli.plan import plan
 from emitc.cli.profile import profile
 from emitc.cli.report import report
 from emitc.cli.sweep import sweep
+from emitc.cli.weights import weights
 from emitc.errors import Code, EmitcError, Where
 
 _INTERRUPTED = 130
@@ -64,6 +65,7 @@ cli.add_command(evaluate)
 cli.add_command(quantize)
 cli.add_command(report)
 cli.add_command(sweep)
+cli.add_command(weights)
 
 
 @cli.command("compile", cls=shared.CompilingCommand)

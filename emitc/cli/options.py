@@ -227,6 +227,7 @@ _HEADINGS = {
             "--output",
             "--package",
             "--split-weights",
+            "--weights",
             "--self-test",
             "--self-test-vectors",
             "--profile",
@@ -379,6 +380,7 @@ _MODEL_OPTIONS = (
         metavar="N",
         help="As --steps, with long layers in parts: the cycles that a step is to take at most, by the estimate.",
     ),
+    choice_option("--weights", "built-in", "built-in | external: weights in NAME.weights.bin, which init() checks."),
     choice_option("--fallback", "cpu", "fail | cpu: what an accelerator cannot run."),
     shape_option,
     click.option(
@@ -407,6 +409,32 @@ def model_options(function: Function) -> Function:
     for option in reversed(_MODEL_OPTIONS):
         function = option(function)
     return function
+
+
+def backends_of(values: dict[str, Any]) -> dict[str, str]:
+    """The options of the backends that a command line gives, by name."""
+    from emitc.backends import options
+
+    stated = {option.name: values.get(_key(option)) for option in options()}
+    default = {option.name: option.default or None for option in options()}
+    return {name: value for name, value in stated.items() if value and value != default[name]}
+
+
+def read_small(path: Path, most: int, option: str) -> bytes:
+    """The content of a file of at most `most` bytes. Raises EmitcError for a longer one, and for one that cannot be read."""
+    where = Where(option=f"{option} {path}")
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except (OSError, ValueError) as error:
+        raise EmitcError(
+            f"{path} cannot be read", where, str(error), "name a readable file", Code.UNREADABLE
+        ) from error
+    if len(data) > most:
+        raise EmitcError(
+            f"{path} is too long", where, f"it may have {most} bytes", "choose another file", Code.TOO_LARGE
+        )
+    return data
 
 
 def options_of(values: dict[str, Any], package: str, default_target: str = "generic32") -> Options:

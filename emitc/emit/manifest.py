@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from emitc.emit.external_weights import weights_json
 from emitc.emit.licence import LICENSE
 from emitc.emit.stack import StackBound
 from emitc.planner.proof_text import to_json
@@ -178,6 +179,7 @@ def manifest(
         "state_bytes": program.state_bytes,
         **({"stack": stack.to_json()} if stack else {}),
         "constant_bytes": program.constant_bytes,
+        **({"weights": weights_json(program)} if program.external else {}),
         "macs": program.macs,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from emitc.emit.external_weights import file_name
 from emitc.emit.licence import LICENSE, stated, with_model
 from emitc.emit.manifest import manifest
 from emitc.emit.output_file import staging
@@ -37,6 +38,12 @@ def runtime_files() -> Mapping[str, Path]:
     return MappingProxyType({path.name: path for path in paths})
 
 
+def runtime_texts(program: Program) -> dict[str, str]:
+    """The files of the runtime that a package holds, by name."""
+    names = ("emitc_runtime.h", "emitc_runtime.c", *program.headers)
+    return {name: runtime_files()[name].read_text(encoding="ascii") for name in names}
+
+
 def package_files(
     program: Program,
     package: str,
@@ -51,11 +58,7 @@ def package_files(
 
     optimize: `-O2` or `-Os`. more: further files, by path. stack: what a compiler found, where it was asked.
     """
-    sources = render_sources(program, stack)
-    sources |= {
-        name: runtime_files()[name].read_text(encoding="ascii")
-        for name in ("emitc_runtime.h", "emitc_runtime.c", *program.headers)
-    }
+    sources = render_sources(program, stack) | runtime_texts(program)
     extra = sorted(name for name in more if name.endswith((".c", ".h")))
     sources |= {name: more[name] for name in extra}
     kind = KINDS[package]
@@ -66,6 +69,8 @@ def package_files(
     of_model = {f"{program.name}.c", f"{program.name}_weights.c"}
     licence_of = {name: with_model(program.extras.model_licence) for name in texts if Path(name).name in of_model}
     files = {name: stated(name, text, licence_of.get(name, LICENSE)).encode("ascii") for name, text in texts.items()}
+    if program.external is not None:
+        files[file_name(program)] = program.external.file()
     files[_MARK] = (json.dumps(manifest(program, passes, options, files, stack), indent=2) + "\n").encode("ascii")
     return files
 

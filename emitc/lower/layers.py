@@ -9,6 +9,7 @@ from emitc.c_names import identifier
 from emitc.errors import EmitcError, Where
 from emitc.ir import Graph, Tensor
 from emitc.layer import Table
+from emitc.lower.external_weights import may_be_stored
 from emitc.lower.row_segments import row_params
 from emitc.program import Address, Block, Constant, Operand, Program, Staged, Step
 from emitc.schedule.slots import Slots, text_of
@@ -33,8 +34,10 @@ class ConstantPool:
     def __init__(self) -> None:
         self._names: dict[tuple[str, bytes], str] = {}
 
-    def name(self, table: Table, wanted: str) -> tuple[str, bool]:
-        """The array's C name, and whether it is new."""
+    def name(self, table: Table, wanted: str, *, alone: bool = False) -> tuple[str, bool]:
+        """The array's C name, and whether it is new. alone: it is, whatever was printed before."""
+        if alone:
+            return wanted, True
         key = (f"{table.alignment} {table.c_type}", hashlib.sha256(repr(table.values).encode()).digest())
         known = self._names.get(key)
         if known is not None:
@@ -74,11 +77,13 @@ class ConstantPlacement:
     """Where the constants of a model lie. weights: the region that is to hold them; staged: the one that weights are copied to.
 
     prefix: of the names of constants that have a file of their own, such as `kws_`. Each is "" where the user asks for none.
+    external: arrays that training changes are to lie outside of the C, so that equal ones must not be one.
     """
 
     weights: str = ""
     staged: str = ""
     prefix: str = ""
+    external: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,9 @@ class Steps:
 
     def _array(self, table: Table, wanted: str, constants: list[Constant]) -> str:
         """The C name of a constant array, which is added to `constants` where it is new."""
-        name, new = self.pool.name(table, f"{self.placement.prefix}{wanted}")
+        name, new = self.pool.name(
+            table, f"{self.placement.prefix}{wanted}", alone=self.placement.external and may_be_stored(table)
+        )
         if new:
             constants.append(Constant(name, table, self.section, external=bool(self.placement.prefix)))
         return name

@@ -21,11 +21,11 @@ Parts = Mapping[int, tuple[Program, ...]]
 
 
 def lower_subgraphs(
-    whole: Partition, origin: Origin, without: frozenset[str], prefix: str = ""
+    whole: Partition, origin: Origin, without: frozenset[str], placement: ConstantPlacement
 ) -> tuple[Partition, Parts]:
     """The partition with the scratch of every operator that runs graphs, and these as programs by the operator's index.
 
-    prefix: as in `ConstantPlacement`.
+    placement: how the constants are named and whether they are to be external.
     """
     parts: dict[int, tuple[Program, ...]] = {}
     layers = dict(whole.layers)
@@ -33,7 +33,7 @@ def lower_subgraphs(
         if not isinstance(node.op, ControlFlow):
             continue
         parts[node.index] = tuple(
-            _part(whole, (node, graph, name), origin, without, prefix)
+            _part(whole, (node, graph, name), origin, without, placement)
             for graph, name in zip(node.op.graphs, node.op.parts, strict=True)
         )
         arena_bytes = max(part.plan.arena_bytes for part in parts[node.index])
@@ -49,18 +49,22 @@ def state_args_of(graph: Graph, node: Node) -> dict[str, int]:
 
 
 def _part(
-    whole: Partition, part: tuple[Node, Graph, str], origin: Origin, without: frozenset[str], prefix: str
+    whole: Partition,
+    part: tuple[Node, Graph, str],
+    origin: Origin,
+    without: frozenset[str],
+    placement: ConstantPlacement,
 ) -> Program:
     """The program of one graph. part: the operator that runs it, the graph, and what it is to the operator."""
     node, graph, name = part
     inner = partition(graph, {PORTABLE: whole.backends[PORTABLE]}, Policy())
-    inner, parts = lower_subgraphs(inner, origin, without, prefix)
+    inner, parts = lower_subgraphs(inner, origin, without, placement)
     options = ArenaOptions(without=without | {"moves", "streaming"})
     return lower(
         arenas_of(inner, lower_nodes(inner), options),
         f"op{node.index}_{name}",
         origin,
-        ConstantPlacement(prefix=prefix),
+        replace(placement, weights="", staged=""),
         parts,
         state_args=state_args_of(graph, node),
         prefix=f"OP{node.index}_{name.upper()}_",

@@ -18,7 +18,7 @@ from emitc.ir import Graph, GraphStep
 from emitc.lower import lower
 from emitc.lower.layers import ConstantPlacement, lower_nodes
 from emitc.lower.subgraphs import lower_subgraphs
-from emitc.options import Options
+from emitc.options import EXTERNAL, Options
 from emitc.passes import CUT, LATE_PASSES, run_passes
 from emitc.program import Origin, PassReport, Program
 from emitc.schedule.arenas import ArenaOptions, Arenas, arenas_of
@@ -45,6 +45,7 @@ def partition_graph(graph: Graph, options: Options) -> Partition:
         frozenset(type(node.op) for node in graph.nodes),
         dict(options.variants),
         small=options.optimize == "size",
+        external=options.weights == EXTERNAL,
     )
     policy = Policy(options.kernels, options.fallback, options.cpu_only)
     return partition(graph, open_backends(settings), policy, rewrite)
@@ -74,8 +75,10 @@ def lower_within_budget(
     # Rows take code: where that is to be small, only a budget makes them, or an input that comes in rows anyway.
     few = options.optimize == "size" and not options.input_rows
     without = options.disabled | ({"streaming"} if few else set())
-    prefix = f"{name}_" if options.split_weights else ""
-    whole, parts = lower_subgraphs(partition_graph(graph, options), origin, without, prefix)
+    prefix, external = f"{name}_" if options.split_weights else "", options.weights == EXTERNAL
+    whole, parts = lower_subgraphs(
+        partition_graph(graph, options), origin, without, ConstantPlacement("", "", prefix, external)
+    )
     constants = constant_bytes(lower_nodes(whole))
     whole = spend_flash(whole, constants, options.flash_budget, small=options.optimize == "size")
     known: list[tuple[int | None, bool, Arenas]] = []
@@ -100,7 +103,9 @@ def lower_within_budget(
     if options.expect_partition is not None:
         text = read_file(options.expect_partition).decode("utf-8", "replace")
         require_expected(arenas.partition.to_json(), text, options.expect_partition.name)
-    placement = ConstantPlacement(regions.weights if regions else "", regions.staged if regions else "", prefix)
+    placement = ConstantPlacement(
+        regions.weights if regions else "", regions.staged if regions else "", prefix, external
+    )
     _require_flash(constant_bytes(tuple(arenas.nodes())), options.flash_budget, origin)
     # The candidates keep the tables of every variant alive.
     return replace(arenas.partition, choices={}), lower(arenas, name, origin, placement, parts)

@@ -12,12 +12,14 @@ from emitc.program.memory import Address, ArenaRegion, Block, Slot, SlotKind, ar
 from emitc.program.rows import Move, RowCall, RowSegment, RowTensor, RowUse
 from emitc.program.self_test import SelfTest
 from emitc.program.stepping import Stepping
+from emitc.program.weights import ARGUMENT, ExternalWeights
 
 __all__ = [
     "Address",
     "ArenaRegion",
     "Block",
     "Constant",
+    "ExternalWeights",
     "Guard",
     "Move",
     "Operand",
@@ -113,7 +115,8 @@ class Step:
     backend: who runs it. fallible: the function returns a status, which ends the run where it is not EMITC_OK. by_rows: the
     function makes one row; window: it takes its parameters from the caller, who sets those of the rows in sight. parts: programs
     that it runs in its scratch. headers: of the runtime, that its kernel needs. staged: its tables that are
-    parameters, which come first. reads_rows: it asks the application for its rows.
+    parameters, which come first. reads_rows: it asks the application for its rows. stored: the parameters that are numbers of
+    the external weights. leading: what its function takes before all else, which is the pointer to these weights, or "".
     """
 
     index: int
@@ -140,6 +143,13 @@ class Step:
     staged: tuple[Staged, ...] = ()
     reads_rows: bool = False
     formula: Formula | None = None
+    stored: tuple[str, ...] = ()
+    leading: str = ""
+
+    @property
+    def passed(self) -> str:
+        """The arguments that `leading` declares."""
+        return f"{ARGUMENT}, " if self.leading else ""
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -217,7 +227,7 @@ class StateSlot:
     """A state variable's place in the state block. name: of the constant that is its offset.
 
     fill: the byte that it is filled with before the first run, where all its bytes are the same; otherwise `initial` is
-    what is copied there.
+    what is copied there. fill_text: the C expression of that byte, "" for the number itself.
     """
 
     name: str
@@ -227,6 +237,7 @@ class StateSlot:
     tensor: str
     fill: int = 0
     initial: Constant | None = None
+    fill_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +295,8 @@ class Program:
     text of those of kernels that plugins bring along. state_args: of a graph inside an operator, the variables that its
     function gets pointers to, each as the number of the operator's output that it is. estimated_cycles: of one
     inference. self_test: what the package tests itself with. extras: what it says and offers in addition.
-    stepping: the inference in steps, None where the model has no functions for that.
+    stepping: the inference in steps, None where the model has no functions for that. external: the structure of weights
+    that are not in the C. leading: what a function that calls every layer takes first, as in `Step`.
     """
 
     name: str
@@ -312,6 +324,23 @@ class Program:
     self_test: SelfTest | None = None
     extras: Extras = NOTHING_MORE
     stepping: Stepping | None = None
+    external: ExternalWeights | None = None
+    leading: str = ""
+
+    @property
+    def takes_weights(self) -> bool:
+        """Whether some layer reads external weights."""
+        return self.leading != ""
+
+    @property
+    def passed(self) -> str:
+        """The argument that `leading` declares."""
+        return f"{ARGUMENT}, " if self.leading else ""
+
+    @property
+    def fills_from_weights(self) -> bool:
+        """Whether a state variable is filled with a number of the external weights."""
+        return any(slot.fill_text for slot in self.states)
 
     @property
     def split_constants(self) -> tuple[Constant, ...]:
@@ -373,7 +402,9 @@ class Program:
         """Headers of the runtime that the kernels need in addition to the common one."""
         own = {header for step in self.steps for header in step.headers}
         inner = {header for step in self.steps for part in step.parts for header in part.headers}
-        return tuple(sorted(own | inner | ({"emitc_self_test.h"} if self.self_test else set())))
+        tests = {"emitc_self_test.h"} if self.self_test else set()
+        weights = {"emitc_weights.h"} if self.external else set()
+        return tuple(sorted(own | inner | tests | weights))
 
     @property
     def streamed_input(self) -> Port | None:

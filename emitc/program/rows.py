@@ -107,6 +107,16 @@ class RowSegment:
     in_parts: bool = False
 
     @property
+    def leading(self) -> str:
+        """What its function takes first, as those of its layers do."""
+        return next((call.step.leading for call in self.calls if call.step.leading), "")
+
+    @property
+    def passed(self) -> str:
+        """The argument that `leading` declares."""
+        return next((call.step.passed for call in self.calls if call.step.passed), "")
+
+    @property
     def last(self) -> RowCall:
         return self.calls[-1]
 

@@ -24,6 +24,14 @@ def _backend_lines(compiled: Compiled) -> list[str]:
     return [f"  backends    {'; '.join(parts)} (partition.json)"]
 
 
+def _weights_lines(program: Program) -> list[str]:
+    """The file of external weights, where there is one."""
+    if program.external is None:
+        return []
+    text = f"{program.name}.weights.bin, {number(program.external.file_bytes)} bytes, structure {program.external.structure}"
+    return [f"  weights     {text}"]
+
+
 def schedule_lines(program: Program) -> list[str]:
     """What makes the arena smaller in addition to planning: input rows, row streaming, staged weights, relocated tensors."""
     lines = []
@@ -77,6 +85,7 @@ def compile_text(compiled: Compiled, output: Path | None, faster: Sequence[dict[
         *_backend_lines(compiled),
         *_kernel_lines(compiled),
         f"  constants   {number(program.constant_bytes)} bytes of flash",
+        *_weights_lines(program),
         *(f"  memory      {proof}" for proof in program.proofs),
         *schedule_lines(program),
         *step_lines(program),

@@ -24,6 +24,7 @@ from emitc.backends.contract import HostHook
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.ir import Array
 from emitc.program import arena_variable
+from emitc.program.weights import ALIGNMENT as WEIGHTS_ALIGN
 from emitc.target import BuildSupport
 
 WARNINGS = (
@@ -75,7 +76,8 @@ class Interface:
 
     regions: where the package has an arena in each of several, their names and the bytes of the arenas; arena_bytes is the sum.
     reads_rows: the model reads its only input row by row. self_test: it can test itself. steps: it has functions that run one
-    inference in steps, and the instance then keeps `kept` numbers.
+    inference in steps, and the instance then keeps `kept` numbers. weights: the file that its init takes, empty where it takes
+    none.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Interface:
     self_test: bool = False
     steps: bool = False
     kept: int = 0
+    weights: bytes = b""
 
     @property
     def arenas(self) -> tuple[tuple[str, int], ...]:
@@ -204,12 +207,15 @@ def _declarations(interface: Interface) -> str:
     regions = "".join(f"void *{region.lower()}; size_t {region.lower()}_bytes; " for region, _ in interface.regions)
     taken = f"const {name}_arenas_t *arenas" if interface.regions else "void *arena, size_t arena_bytes"
     test = "void *test; " if interface.self_test else ""
+    more = ", const void *weights, size_t weights_bytes" if interface.weights else ""
+    # The last two are there where weights are copied; an instance may be larger than the package's.
+    weights = "const void *weights, *load, *load_context; " if interface.weights else ""
     lines = [
         *([f"typedef struct {{ {regions}}} {name}_arenas_t;"] if interface.regions else []),
-        f"typedef struct {{ {arenas}void *state; {_READER if interface.reads_rows else ''}{test}uint32_t ready;"
+        f"typedef struct {{ {arenas}void *state; {_READER if interface.reads_rows else ''}{test}{weights}uint32_t ready;"
         f"{' uint32_t step; int32_t row;' if interface.steps else ''}"
         f"{f' int32_t kept[{interface.kept}];' if interface.kept else ''} }} {name}_t;",
-        f"int {name}_init({name}_t *self, {taken}, void *state, size_t state_bytes);",
+        f"int {name}_init({name}_t *self, {taken}, void *state, size_t state_bytes{more});",
         f"int {name}_run({name}_t *self);",
         f"int {name}_reset({name}_t *self);",
     ]
@@ -308,7 +314,11 @@ class HostModel:
                 address = self._ffi.cast("void *", block.address) if size else self._ffi.NULL
                 setattr(memory[0], region.lower(), address)
                 setattr(memory[0], f"{region.lower()}_bytes", size)
-        self._call("init", *memory, state, interface.state_bytes)
+        self._weights = _Block("the weights", len(interface.weights), WEIGHTS_ALIGN)
+        self._weights.bytes[:] = np.frombuffer(interface.weights, np.uint8)
+        weights = self._ffi.cast("void *", self._weights.address)
+        more = (weights, len(interface.weights)) if interface.weights else ()
+        self._call("init", *memory, state, interface.state_bytes, *more)
         if interface.reads_rows:
             self._pulled, self.rows_asked = b"", 0
             self._reader = self._ffi.callback(f"int({_READ})", self._give_row, error=-1)

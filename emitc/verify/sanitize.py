@@ -54,6 +54,8 @@ def driver(package: Path, interface: Interface, resets: Sequence[int] = ()) -> s
         "steps": interface.steps,
         "outputs": len(interface.outputs),
         "resets": list(resets),
+        "external": bool(interface.weights),
+        "weights_arguments": f", weights, {interface.name.upper()}_WEIGHTS_BYTES" if interface.weights else "",
         "arenas": [size for _, size in interface.arenas],
         "regions": [{"name": region.lower(), "bytes": size} for region, size in interface.regions],
         "layers": [layer["outputs"] for layer in plan["trace"]],
@@ -105,7 +107,10 @@ def run_sanitized(
     program = build_driver(package, workdir, interface, SANITIZE, support, resets)
     data, result = workdir / "cases.bin", workdir / "outputs.bin"
     write_cases(data, interface, cases)
-    done = captured([str(program), str(len(cases)), str(data), str(result)])
+    weights = workdir / "weights.bin"
+    weights.write_bytes(interface.weights)
+    more = [str(weights)] if interface.weights else []
+    done = captured([str(program), str(len(cases)), str(data), str(result), *more])
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "ERROR" in line or "runtime error" in line]
         return lines[:5] or [f"the sanitized program ended with {done.returncode}"]

@@ -41,6 +41,7 @@ from emitc.explore.budget import Compared
 from emitc.explore.cost import Cost, cost_of
 from emitc.explore.difference import Change, Difference
 from emitc.explore.pareto import SmallerArena
+from emitc.explore.weights_exchange import Exchange
 from emitc.listing import dump_json
 from emitc.options import Options
 from emitc.passes import LATE_PASSES, PASSES
@@ -165,6 +166,7 @@ def json_of(name: str) -> set[str]:
                 (),
             ).to_json()
         ],
+        "weights": [{**Exchange(b"", "", 1, 1, "").to_json(), "file": "f"}],
         "boards": [inspection.board_list()],
         "targets": [inspection.target_list()],
         "ops": [inspection.operator_list()],

@@ -37,6 +37,13 @@ def packages(tiny: Path) -> Iterator[Compiled]:
     yield compile_model(
         MODELS / "kws_ref_int8.tflite", regions=regions, places=(("weights", "QSPI"),), stage_weights="DTCM"
     )
+    yield compile_model(
+        MODELS / "kws_ref_int8.tflite",
+        regions=regions,
+        places=(("weights", "QSPI"),),
+        stage_weights="DTCM",
+        weights="external",
+    )
 
 
 def described(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[str]:

@@ -26,6 +26,11 @@ def run(command: list[str], folder: Path) -> str:
 
 def printed_by(source: str, board: str, flags: tuple[str, ...], folder: Path) -> str:
     """What a program prints on the board. Skips where an emulator or a compiler is not installed."""
+    return boot(load_board(board), built(source, board, flags, folder), (), timeout=120)
+
+
+def built(source: str, board: str, flags: tuple[str, ...], folder: Path) -> Path:
+    """The image of a program for the board. Skips where an emulator or a compiler is not installed."""
     platform_dir = boards_dir() / "platform"
     manifest = json.loads((platform_dir / "boards" / f"{board}.json").read_text(encoding="utf-8"))
     described = manifest["build"]
@@ -45,4 +50,4 @@ def printed_by(source: str, board: str, flags: tuple[str, ...], folder: Path) ->
     command += [f"-L{platform_dir / 'ldscripts'}", f"-T{platform_dir / 'ldscripts' / described['isa']}.ld"]
     sources = [*sorted((platform_dir / "runtime").glob("*.c")), RUNTIME_SOURCE, folder / "main.c"]
     run([*command, *map(str, sources), "-o", "firmware.elf"], folder)
-    return boot(load_board(board), folder / "firmware.elf", (), timeout=120)
+    return folder / "firmware.elf"

@@ -17,6 +17,8 @@ from emitc.kernels.shared.byte_lookup import lookup_row
 from emitc.layer import Layer
 from emitc.target import MVE, Target
 
+FOLLOWS_VALUES = "fours"
+"""What the spec of kernels says that find weights by numbers between them."""
 _KEPT_BYTES = 1 << 17
 """Constants of the largest layer that is kept for other targets and limits: Python's numbers take eight times as much."""
 
@@ -53,12 +55,17 @@ class Portable(Backend):
         wanted: Mapping[int, str] | None = None,
         *,
         small: bool = False,
+        external: bool = False,
         known: Known | None = None,
     ) -> None:
-        """wanted: variants by a node's index. small: as in `Settings`. known: shared by several targets for the same nodes."""
+        """wanted: variants by a node's index. small, external: as in `Settings`.
+
+        known: shared by several targets for the same nodes.
+        """
         self._target = target
         self._wanted = wanted or {}
         self._small = small
+        self._external = external
         self._known = known or Known()
         self._recent = Known()
 
@@ -132,6 +139,8 @@ class Portable(Backend):
         layer = self._layer(bound, variant.name, variant.lower)
         if isinstance(layer, str):
             return layer if isinstance(layer, Reason) else Reason(layer)
+        if self._external and layer.spec.window == FOLLOWS_VALUES:
+            return Reason("lays weights out by their values, which would be addresses in a file of weights")
         if layer.larger and self._small and not wanted:
             return Reason("takes more code than the portable kernel", "", RefusalKind.CODE_SIZE)
 

@@ -1,0 +1,138 @@
+"""Weights that lie outside of the C: the structure that a file of weights has, and its bytes.
+
+The file is a header of HEADER_BYTES bytes, the members of the structure, and an optional signature. Every integer is
+little-endian. The offsets of the members are part of the generated code, so that no byte of the file leads to an address.
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+MAGIC = 0x54574D45
+"""`EMWT` as the first four bytes."""
+FORMAT = 1
+BYTE_ORDER = 0x01020304
+HEADER_BYTES = 64
+ALIGNMENT = 16
+"""Of the file in memory, in bytes; no table of a kernel asks for more."""
+SIGNATURE_CHECK_BYTES = 4
+"""The CRC that follows a signature."""
+ARGUMENT = "blob"
+"""The C name of the pointer to the structure."""
+_CODES = {
+    "int8_t": "b",
+    "uint8_t": "B",
+    "int16_t": "h",
+    "uint16_t": "H",
+    "int32_t": "i",
+    "uint32_t": "I",
+    "int64_t": "q",
+    "uint64_t": "Q",
+    "float": "f",
+    "double": "d",
+}
+STORABLE = frozenset(_CODES)
+"""C types that a member may have."""
+_WORDS = struct.Struct("<15I")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of the structure. count: elements of an array, 0 for a number. alignment: in bytes, 0 for the type's."""
+
+    name: str
+    c_type: str
+    values: tuple[int, ...] | tuple[float, ...]
+    count: int
+    comment: str
+    alignment: int = 0
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element."""
+        return struct.calcsize(f"<{_CODES[self.c_type]}")
+
+    @property
+    def aligned(self) -> int:
+        """What its offset is a multiple of."""
+        return max(self.alignment, self.element_bytes)
+
+    @property
+    def stated_alignment(self) -> int:
+        """The alignment that the declaration states: compilers differ for types of eight bytes. 0 for none."""
+        return self.aligned if self.aligned > self.element_bytes or self.element_bytes > 4 else 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all elements."""
+        return self.element_bytes * max(self.count, 1)
+
+    def data(self) -> bytes:
+        """The elements, little-endian."""
+        return struct.pack(f"<{len(self.values)}{_CODES[self.c_type]}", *self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalWeights:
+    """The structure of a model's weights. name: of the C structure. structure: 32 hexadecimal digits, "" before it is known.
+
+    version: of the weights, which the user counts up.
+    """
+
+    name: str
+    members: tuple[Member, ...]
+    structure: str = ""
+    version: int = 0
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The offset of each member in the structure, in bytes."""
+        result, end = [], 0
+        for member in self.members:
+            start = -(-end // member.aligned) * member.aligned
+            result.append(start)
+            end = start + member.size_bytes
+        return tuple(result)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the structure, a multiple of ALIGNMENT."""
+        end = self.offsets[-1] + self.members[-1].size_bytes if self.members else 0
+        return -(-end // ALIGNMENT) * ALIGNMENT
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of a file without a signature."""
+        return HEADER_BYTES + self.size_bytes
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """The structure's digest as four numbers of 32 bits."""
+        return struct.unpack("<4I", bytes.fromhex(self.structure))
+
+    def payload(self) -> bytes:
+        """The members with zeros between them."""
+        data = bytearray(self.size_bytes)
+        for member, offset in zip(self.members, self.offsets, strict=True):
+            data[offset : offset + member.size_bytes] = member.data()
+        return bytes(data)
+
+    def file(self) -> bytes:
+        """The file without a signature: the header and the payload."""
+        return with_header(self.payload(), self.structure, self.version)
+
+
+def with_header(payload: bytes, structure: str, version: int, signature: bytes = b"", room: int = 0) -> bytes:
+    """A file of weights. structure: 32 hexadecimal digits. room: bytes for a signature that is not known yet.
+
+    What a signature covers are the header and the payload, so that its size is stated before it is made.
+    """
+    size = max(len(signature), room)
+    total = HEADER_BYTES + len(payload) + (size + SIGNATURE_CHECK_BYTES if size else 0)
+    digest = struct.unpack("<4I", bytes.fromhex(structure))
+    crc = zlib.crc32(payload)
+    words = (MAGIC, FORMAT, BYTE_ORDER, total, len(payload), *digest, version, crc, size, 0, 0, 0)
+    header = _WORDS.pack(*words)
+    header += struct.pack("<I", zlib.crc32(header))
+    filled = signature.ljust(size, b"\0")
+    return header + payload + (filled + struct.pack("<I", zlib.crc32(filled)) if size else b"")

@@ -1,0 +1,52 @@
+"""Packages whose weights are a file of their own that the model gets when it starts (`--weights external`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emitc.compiled import Compiled
+from emitc.compiler import compile_model
+from emitc.errors import EmitcError
+from emitc.verify.verification import verify
+from tests.support.models import control_flow
+
+MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
+
+
+def external(model: str, **options: object) -> Compiled:
+    """A shipped model with external weights."""
+    return compile_model(MODELS / model, weights="external", **options)
+
+
+@pytest.mark.parametrize("target", ["generic32", "cortex-m0", "cortex-m4f", "cortex-m55", "rv32imac"])
+def test_the_kernels_of_each_core_read_the_weights_from_the_file(target: str) -> None:
+    assert verify(external("kws_ref_int8.tflite", target=target), samples=2).match
+
+
+@pytest.mark.parametrize(
+    ("model", "target"), [("digits_qdq.onnx", "cortex-m4f"), ("mww_hey_jarvis_v2.tflite", "cortex-m55")]
+)
+def test_onnx_and_models_with_state_match_under_the_sanitizers(model: str, target: str) -> None:
+    made = external(model, target=target)
+    assert verify(made, samples=2, sanitize=True).match
+    assert made.program.constant_bytes < len(made.files[f"{made.program.name}.weights.bin"]) / 10
+
+
+@pytest.mark.parametrize("name", ["layers", "loop_if"])
+def test_graphs_inside_of_operators_read_them_too(name: str, tmp_path: Path) -> None:
+    made = control_flow.compiled(getattr(control_flow, name)(), tmp_path, weights="external")
+    assert verify(made, samples=2).match
+
+
+def test_without_the_option_nothing_of_it_is_in_the_package() -> None:
+    files = compile_model(MODELS / "kws_ref_int8.tflite").files
+    assert not any("weights" in name for name in files)
+    assert b"blob" not in files["kws_ref_int8.c"]
+    assert b"emitc_weights" not in files["kws_ref_int8.h"]
+
+
+def test_it_excludes_a_source_file_of_weights() -> None:
+    with pytest.raises(EmitcError, match="exclude each other"):
+        external("kws_ref_int8.tflite", split_weights=True)

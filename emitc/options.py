@@ -193,7 +193,7 @@ def _check_external(options: Options) -> None:
         ),
         "--self-test": (
             bool(options.self_test),
-            "the results that a self test knows change with the weights; init checks the file",
+            "its expected results change with the weights, and init checks the file",
         ),
         "--steps": (options.in_steps, "parts of layers have no code for weights that lie in a file"),
     }

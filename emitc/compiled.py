@@ -16,6 +16,7 @@ from emitc.emit.stack import StackBound
 from emitc.ir import Graph, GraphStep
 from emitc.options import Options
 from emitc.program import PassReport, Program
+from emitc.program.example import Example
 from emitc.source import SourceModel
 from emitc.target import BuildSupport, load_target
 
@@ -26,7 +27,7 @@ class Compiled:
 
     model_bytes: what was compiled as one file, with the constants of other files in it. plugin_ops: operators of the model that
     plugins have brought along. history: the graph as it was built, and after each step of the way to the graph that was lowered.
-    stack: what the target's compiler found, where it was asked.
+    stack: what the target's compiler found, where it was asked. example: the run that the package's example repeats.
     """
 
     source: SourceModel
@@ -41,6 +42,7 @@ class Compiled:
     plugin_ops: tuple[str, ...] = ()
     history: tuple[GraphStep, ...] = ()
     stack: StackBound | None = None
+    example: Example | None = None
 
     def __repr__(self) -> str:
         """One line: a notebook prints what a line gives."""
@@ -108,11 +110,11 @@ def package_of(
     options: Options,
     stated: dict[str, Any],
     stack: StackBound | None = None,
+    example: Example | None = None,
 ) -> dict[str, bytes]:
-    """Every file of the package. stated: the options as the manifest shows them."""
-    optimize = {"speed": "-O2", "size": "-Os"}[options.optimize]
+    """Every file of the package. stated: the options as the manifest shows them. example: for kinds that have one."""
     more = _added_files(partition, program) | profile_files(options.profile)
-    return package_files(program, options.package, passes, stated, optimize=optimize, more=more, stack=stack)
+    return package_files(program, options.package, passes, stated, more=more, stack=stack, example=example)
 
 
 def with_stack(compiled: Compiled, stack: StackBound) -> Compiled:
@@ -120,7 +122,7 @@ def with_stack(compiled: Compiled, stack: StackBound) -> Compiled:
     origin = compiled.program.origin
     program = replace(compiled.program, origin=replace(origin, options=f"{origin.options} --stack"))
     stated = json.loads(compiled.files["manifest.json"])["options"]
-    files = package_of(compiled.partition, program, compiled.passes, compiled.options, stated, stack)
+    files = package_of(compiled.partition, program, compiled.passes, compiled.options, stated, stack, compiled.example)
     return replace(compiled, program=program, files=files, stack=stack)
 
 

@@ -17,6 +17,7 @@ from emitc.frontends.build import build_graph
 from emitc.frontends.labels import read_labels
 from emitc.frontends.read import read_file, read_source
 from emitc.ir import Graph, GraphStep
+from emitc.lower.example_run import example_run
 from emitc.lower.external_weights import with_external_weights
 from emitc.lower.stepping import with_steps
 from emitc.lower.within_budget import lower_within_budget, partition_graph, require_budget
@@ -62,7 +63,9 @@ def _compiled(
             program = with_self_test(program, graph, partition.graph, steps[0].graph, source.format, options)
         except EmitcError as error:
             raise with_model(error, path.name) from error
-    files = package_of(partition, program, passes, options, options.to_json() | plugins.to_json())
+    example = example_run(partition.graph, program.macs) if options.has_example else None
+    stated = options.to_json() | plugins.to_json()
+    files = package_of(partition, program, passes, options, stated, example=example)
     return Compiled(
         source,
         graph,
@@ -75,6 +78,7 @@ def _compiled(
         model_bytes,
         plugins.used(source),
         (*steps, *partition.steps),
+        example=example,
     )
 
 

@@ -11,6 +11,7 @@ from emitc.backends import options as backend_options
 from emitc.c_names import is_model_name
 from emitc.emit.licence import is_expression
 from emitc.emit.package import PACKAGES
+from emitc.emit.package_kinds import KINDS
 from emitc.errors import EmitcError, Where, shown, unknown_choice
 from emitc.ir import Shape
 from emitc.passes import LATE_PASSES, PASSES
@@ -93,6 +94,11 @@ class Options:
     def arena_budget(self) -> int | None:
         """The budget as the arrangement of layers takes it."""
         return SMALLEST if isinstance(self.ram_budget, str) else self.ram_budget
+
+    @property
+    def has_example(self) -> bool:
+        """Whether the kind of package repeats a run of the model, which is computed for it."""
+        return KINDS[self.package].has_example
 
     def to_json(self) -> dict[str, Any]:
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _RARE}

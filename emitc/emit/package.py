@@ -1,4 +1,4 @@
-"""Rendered text to a directory: layouts for plain use, CMake, PlatformIO and Zephyr, written all at once or not at all."""
+"""Rendered text to a directory in the layout of one kind of package, written all at once or not at all."""
 
 import json
 import os
@@ -17,6 +17,7 @@ from emitc.emit.render import render_sources, uses_math
 from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where, writing
 from emitc.program import PassReport, Program
+from emitc.program.example import Example
 
 PACKAGES = tuple(KINDS)
 """The words of `--package`."""
@@ -50,22 +51,26 @@ def package_files(
     passes: tuple[PassReport, ...],
     options: Mapping[str, Any],
     *,
-    optimize: str,
     more: Mapping[str, str] = MappingProxyType({}),
     stack: StackBound | None = None,
+    example: Example | None = None,
 ) -> dict[str, bytes]:
     """Every file of the package by its path inside it, the manifest included.
 
-    optimize: `-O2` or `-Os`. more: further files, by path. stack: what a compiler found, where it was asked.
+    options: as the manifest shows them. more: further files, by path. stack: what a compiler found, where it was asked.
+    example: the run for kinds that have an example.
     """
     sources = render_sources(program, stack) | runtime_texts(program)
     extra = sorted(name for name in more if name.endswith((".c", ".h")))
     sources |= {name: more[name] for name in extra}
     kind = KINDS[package]
-    texts = {kind.path(name): text for name, text in sources.items()}
+    paths = {name: kind.path(name, program.name) for name in sorted(sources)}
+    texts = {paths[name]: text for name, text in sources.items()}
     texts |= {name: text for name, text in more.items() if name not in extra}
     units = tuple(name.removesuffix(".c") for name in extra if name.endswith(".c"))
-    texts |= kind.files(Content(program, optimize, units, uses_math(program)))
+    optimize = {"speed": "-O2", "size": "-Os"}[options["optimize"]]
+    compiled, headers = (tuple(path for path in paths.values() if path.endswith(end)) for end in (".c", ".h"))
+    texts |= kind.files(Content(program, optimize, units, uses_math(program), example, compiled, headers))
     of_model = {f"{program.name}.c", f"{program.name}_weights.c"}
     licence_of = {name: with_model(program.extras.model_licence) for name in texts if Path(name).name in of_model}
     files = {name: stated(name, text, licence_of.get(name, LICENSE)).encode("ascii") for name, text in texts.items()}

@@ -1,93 +1,13 @@
 """Inputs for the proof: seeded random values over the whole range of each input, and given vectors."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from emitc.errors import EmitcError, Where
-from emitc.ir import Array, DType, Graph, Tensor
-from emitc.kernels.movement.concatenation import Concatenation
-from emitc.kernels.movement.gather import Gather
-from emitc.kernels.movement.gather_nd import GatherNd
-from emitc.kernels.movement.pad import Pad
-from emitc.kernels.movement.reshape import Reshape
-from emitc.kernels.movement.slice import Slice
-from emitc.kernels.movement.split import Split
-from emitc.kernels.movement.transpose import Transpose
-from emitc.kernels.quantization.quantize import Quantize
+from emitc.ir import Graph
+from emitc.kernels.drawn_inputs import Sample, input_range, random_samples
 
-Sample = tuple[Array, ...]
-
-_MOVES = (Concatenation, Pad, Reshape, Slice, Split, Transpose)
-
-
-def _quantized_as(graph: Graph, name: str) -> Iterator[Tensor]:
-    """The quantized tensors that a float tensor becomes, directly or after it was only moved."""
-    for alias in graph.aliases(name):
-        yield from _quantized_as(graph, alias)
-    for node in graph.consumers(name):
-        if isinstance(node.op, Quantize):
-            yield graph.tensor(node.outputs[0])
-        elif isinstance(node.op, _MOVES):
-            for output in node.outputs:
-                yield from _quantized_as(graph, output)
-
-
-def _quantized_range(graph: Graph, tensor: Tensor) -> tuple[float, float]:
-    """The range that the Quantize nodes after a float input represent, a little wider; (-4, 4) without such a node."""
-    ends: list[float] = []
-    for quantized in _quantized_as(graph, tensor.name):
-        least, most = quantized.dtype.range
-        if quantized.quantization is not None:
-            q = quantized.quantization
-            for scale, zero_point in zip(q.scales, q.zero_points, strict=True):
-                ends += [(least - 4 - zero_point) * scale, (most + 4 - zero_point) * scale]
-    limit = float(np.finfo(np.float32).max)
-    return (max(min(ends), -limit), min(max(ends), limit)) if ends else (-4.0, 4.0)
-
-
-def _index_range(graph: Graph, tensor: Tensor) -> tuple[int, int]:
-    """The positions that a tensor of indices can name; the type's range where it chooses nothing."""
-    ends = [tensor.dtype.range[1]]
-    for node in graph.consumers(tensor.name):
-        if isinstance(node.op, Gather | GatherNd) and tensor.name in node.inputs[1:]:
-            shape = graph.tensor(node.inputs[0]).shape
-            chosen = (shape[node.op.axis],) if isinstance(node.op, Gather) else shape[: node.op.shape[-1]]
-            ends.append(min(chosen) - 1)
-    return (tensor.dtype.range[0] if len(ends) == 1 else 0), min(ends)
-
-
-def input_range(graph: Graph, tensor: Tensor) -> tuple[float, float]:
-    """The least and the largest value that an input is given: what `random_samples` draws from."""
-    if tensor.dtype in (DType.FLOAT32, DType.FLOAT64):
-        return _quantized_range(graph, tensor)
-    return (0, 1) if tensor.dtype is DType.BOOL else _index_range(graph, tensor)
-
-
-def random_samples(graph: Graph, count: int, seed: int) -> list[Sample]:
-    """`count` sets of inputs: uniform over the type's range, every third one a Gaussian around the zero point.
-
-    Indices name elements that are there: what others choose is not defined.
-    """
-    rng = np.random.default_rng(seed)
-    tensors = [graph.tensor(name) for name in graph.inputs]
-    return [tuple(_drawn(graph, tensor, rng, case % 3 == 2) for tensor in tensors) for case in range(count)]
-
-
-def _drawn(graph: Graph, tensor: Tensor, rng: np.random.Generator, gaussian: bool) -> Array:
-    dtype, shape = tensor.dtype.value, tensor.shape
-    if tensor.dtype in (DType.FLOAT32, DType.FLOAT64):
-        return rng.uniform(*_quantized_range(graph, tensor), shape).astype(dtype)
-    if tensor.dtype is DType.BOOL:
-        return rng.integers(0, 2, shape).astype(bool)
-    least, most = _index_range(graph, tensor)
-    if gaussian and tensor.quantization:
-        drawn = np.rint(rng.normal(tensor.quantization.zero_point, (most - least) / 8, shape))
-        return np.clip(drawn, least, most).astype(dtype)
-    values: Array = rng.integers(least, most, shape, dtype=dtype, endpoint=True)
-    return values
+__all__ = ["Sample", "input_range", "random_samples", "read_vectors"]
 
 
 def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:

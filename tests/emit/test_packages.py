@@ -26,14 +26,24 @@ from emitc.verify.golden_run import interface_of
 from emitc.verify.samples import random_samples
 
 SOURCES = {"spotter.c", "spotter.h", "emitc_runtime.c", "emitc_runtime.h", "emitc_bits.h"}
+CHECK = "examples/check/spotter_check.h"
+IN_TWO_FOLDERS = {
+    "src/spotter.c",
+    "include/spotter.h",
+    "src/emitc_runtime.c",
+    "include/emitc_runtime.h",
+    "include/emitc_bits.h",
+}
 LAYOUTS = {
     "plain": {"manifest.json", *SOURCES},
-    "cmake": {"manifest.json", "CMakeLists.txt", "src/spotter.c", "include/spotter.h", "src/emitc_runtime.c",
-              "include/emitc_runtime.h", "include/emitc_bits.h"},
-    "platformio": {"manifest.json", "library.json", "src/spotter.c", "include/spotter.h", "src/emitc_runtime.c",
-                   "include/emitc_runtime.h", "include/emitc_bits.h"},
-    "zephyr": {"manifest.json", "zephyr/CMakeLists.txt", "zephyr/Kconfig", "zephyr/module.yml", "src/spotter.c",
-               "include/spotter.h", "src/emitc_runtime.c", "include/emitc_runtime.h", "include/emitc_bits.h"},
+    "cmake": {"manifest.json", "CMakeLists.txt", CHECK, "examples/check/CMakeLists.txt", "examples/check/main.c",
+              *IN_TWO_FOLDERS},
+    "platformio": {"manifest.json", "library.json", CHECK, "examples/check/main.cpp", *IN_TWO_FOLDERS},
+    "arduino": {"manifest.json", "library.properties", "keywords.txt", CHECK, "examples/check/check.ino",
+                *(f"src/{name}" for name in SOURCES)},
+    "zephyr": {"manifest.json", "zephyr/CMakeLists.txt", "zephyr/Kconfig", "zephyr/module.yml",
+               *(f"samples/check/{name}" for name in ("CMakeLists.txt", "prj.conf", "sample.yaml", "src/main.c")),
+               "samples/check/src/spotter_check.h", *IN_TWO_FOLDERS},
 }  # fmt: skip
 LIBRARY_SCHEMA = {
     "type": "object",

@@ -1,13 +1,14 @@
 """The kinds of package that `--package` makes, a row for each: where C files lie, and the files of the build system."""
 
-from emitc.emit.package_kinds import cmake, platformio, zephyr
+from emitc.emit.package_kinds import arduino, cmake, platformio, zephyr
 from emitc.emit.package_kinds.kind import Content, PackageKind
 
 KINDS: dict[str, PackageKind] = {
     "plain": PackageKind("", ""),
-    "cmake": PackageKind("include", "src", cmake.files),
-    "platformio": PackageKind("include", "src", platformio.files),
-    "zephyr": PackageKind("include", "src", zephyr.files),
+    "cmake": PackageKind("include", "src", cmake.files, has_example=True),
+    "platformio": PackageKind("include", "src", platformio.files, has_example=True),
+    "arduino": PackageKind("src", "src", arduino.files, has_example=True),
+    "zephyr": PackageKind("include", "src", zephyr.files, has_example=True),
 }
 """Every kind by the word of the command line."""
 

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emitc.emit.render import environment
+from emitc.emit.wrap import wrapped
 from emitc.program import Program
+from emitc.program.example import Example
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,18 +14,39 @@ class Content:
     """What the files of a build system are made from.
 
     optimize: `-O2` or `-Os`. units: C files of backends without their ending, which several models share.
-    uses_math: the model's C calls the library of <math.h>.
+    uses_math: the model's C calls the library of <math.h>. example: the run that the package's example repeats, None for a
+    model without one. sources, headers: paths of all C files in the package.
     """
 
     program: Program
     optimize: str
     units: tuple[str, ...]
     uses_math: bool
+    example: Example | None = None
+    sources: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
 
-    def render(self, template: str) -> str:
-        """The text of a template of the folder `package`, which reads `p`, `optimize`, `units` and `uses_math`."""
-        values = {"p": self.program, "optimize": self.optimize, "units": self.units, "uses_math": self.uses_math}
-        return environment().get_template(f"package/{template}.j2").render(values)
+    def render(self, template: str, **more: object) -> str:
+        """The text of a template of the folder `package`.
+
+        It reads the members of this class under their names, the program as `p`, and `more`.
+        """
+        values = {
+            "p": self.program,
+            "optimize": self.optimize,
+            "units": self.units,
+            "uses_math": self.uses_math,
+            "example": self.example,
+            "sources": self.sources,
+            "headers": self.headers,
+        }
+        return environment().get_template(f"package/{template}.j2").render(values | more)
+
+    def check_header(self, folder: str) -> dict[str, str]:
+        """The header that runs the example's inputs and compares the outputs, in a folder; nothing without an example."""
+        if self.example is None:
+            return {}
+        return {f"{folder}/{self.program.name}_check.h": wrapped(self.render("check.h"))}
 
 
 def _no_files(content: Content) -> dict[str, str]:
@@ -34,15 +57,17 @@ def _no_files(content: Content) -> dict[str, str]:
 class PackageKind:
     """One kind of package.
 
-    headers, sources: folders of the files `.h` and `.c`, "" for the package's own folder.
-    files: the text of what the build system reads, by path in the package.
+    headers, sources: folders of the files `.h` and `.c`, "" for the package's own folder; `{name}` in them stands for the
+    model's name. files: the text of what the build system reads, by path in the package. has_example: files among them that
+    repeat a run of the model, so that one is computed.
     """
 
     headers: str
     sources: str
     files: Callable[[Content], dict[str, str]] = _no_files
+    has_example: bool = False
 
-    def path(self, name: str) -> str:
-        """Where a C file lies in the package."""
-        folder = self.headers if name.endswith((".h", ".hpp")) else self.sources
+    def path(self, name: str, model: str) -> str:
+        """Where a C file lies in the package of a model."""
+        folder = (self.headers if name.endswith((".h", ".hpp")) else self.sources).format(name=model)
         return f"{folder}/{name}" if folder else name

@@ -26,7 +26,7 @@ def silent(folder: Path) -> list[str]:
         if path.suffix == ".json":
             stated = json.loads(text).get("license") == LICENSE
         else:
-            stated = any(line.strip(" /*#;") == TAG for line in text.splitlines()[:2])
+            stated = any(line.strip(" /*#;<!->") == TAG for line in text.splitlines()[:2])
         if not stated:
             found.append(str(path.relative_to(folder)))
     return found

@@ -44,6 +44,11 @@ LAYOUTS = {
     "zephyr": {"manifest.json", "zephyr/CMakeLists.txt", "zephyr/Kconfig", "zephyr/module.yml",
                *(f"samples/check/{name}" for name in ("CMakeLists.txt", "prj.conf", "sample.yaml", "src/main.c")),
                "samples/check/src/spotter_check.h", *IN_TWO_FOLDERS},
+    "cmsis-pack": {"manifest.json", "emitc.spotter.pdsc", "layer/spotter.clayer.yml", CHECK, "examples/check/main.c",
+                   *IN_TWO_FOLDERS},
+    "esphome": {"manifest.json", "example.yaml",
+                *(f"components/emitc_spotter/{name}" for name in (*SOURCES, "__init__.py", "spotter_component.h",
+                  "spotter_component.cpp", "spotter_check.cpp"))},
 }  # fmt: skip
 LIBRARY_SCHEMA = {
     "type": "object",

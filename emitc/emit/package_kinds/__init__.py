@@ -1,6 +1,6 @@
 """The kinds of package that `--package` makes, a row for each: where C files lie, and the files of the build system."""
 
-from emitc.emit.package_kinds import arduino, cmake, platformio, zephyr
+from emitc.emit.package_kinds import arduino, cmake, cmsis_pack, esphome, platformio, zephyr
 from emitc.emit.package_kinds.kind import Content, PackageKind
 
 KINDS: dict[str, PackageKind] = {
@@ -9,6 +9,8 @@ KINDS: dict[str, PackageKind] = {
     "platformio": PackageKind("include", "src", platformio.files, has_example=True),
     "arduino": PackageKind("src", "src", arduino.files, has_example=True),
     "zephyr": PackageKind("include", "src", zephyr.files, has_example=True),
+    "cmsis-pack": PackageKind("include", "src", cmsis_pack.files, has_example=True),
+    "esphome": PackageKind(esphome.FOLDER, esphome.FOLDER, esphome.files, has_example=True),
 }
 """Every kind by the word of the command line."""
 

@@ -202,6 +202,8 @@ def _check_external(options: Options) -> None:
             "its expected results change with the weights, and init checks the file",
         ),
         "--steps": (options.in_steps, "parts of layers have no code for weights that lie in a file"),
+        f"--package {options.package}": (options.has_example, "its example gives init no weights"),
+        "--cpp": (options.cpp, "the class gives init no weights"),
     }
     for option, (asked, why) in excluded.items():
         if asked:

@@ -11,6 +11,7 @@ from emitc.backends.portable.other_targets import FasterTarget, faster_targets
 from emitc.emit.licence import LICENSE
 from emitc.emit.manifest import partitions
 from emitc.emit.package import package_files, write_package
+from emitc.emit.package_kinds import KINDS
 from emitc.emit.profile import profile_files
 from emitc.emit.stack import StackBound
 from emitc.ir import Graph, GraphStep
@@ -19,6 +20,7 @@ from emitc.program import PassReport, Program
 from emitc.program.example import Example
 from emitc.source import SourceModel
 from emitc.target import BuildSupport, load_target
+from emitc.verify.golden_vectors import golden_vectors
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -112,7 +114,14 @@ def package_of(
     stack: StackBound | None = None,
     example: Example | None = None,
 ) -> dict[str, bytes]:
-    """Every file of the package. stated: the options as the manifest shows them. example: for kinds that have one."""
+    """Every file of the package. stated: the options as the manifest shows them. example: for kinds that have one.
+
+    Raises EmitcError where the kind of package cannot hold the program.
+    """
+    kind = KINDS[options.package]
+    kind.require(program, options.package)
+    if kind.golden:
+        program = replace(program, golden=golden_vectors(partition.graph, program.origin.format))
     more = _added_files(partition, program) | profile_files(options.profile)
     return package_files(program, options.package, passes, stated, more=more, stack=stack, example=example)
 

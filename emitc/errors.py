@@ -134,6 +134,7 @@ _OF_MODULE: dict[str, tuple[Code, Code]] = {
     "emitc.calibrate.packages": (Code.NO_TOOL, Code.NO_TOOL),
     "emitc.cli": (Code.OPTION, Code.OPTION),
     "emitc.emit": (Code.UNWRITABLE, Code.UNWRITABLE),
+    "emitc.emit.package_kinds": (Code.OPTION, Code.OPTION),
     "emitc.emit.render": (Code.PLUGIN, Code.PLUGIN),
     "emitc.emit.self_test": (Code.OPTION, Code.OPTION),
     "emitc.ethosu": (Code.BACKEND, Code.BACKEND),

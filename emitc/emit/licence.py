@@ -6,8 +6,11 @@ from pathlib import PurePosixPath
 LICENSE = "Apache-2.0 OR 0BSD"
 """SPDX expression for all that emitc writes or copies: 0BSD asks for no notice in a product, Apache-2.0 grants patents."""
 TAG = f"SPDX-License-Identifier: {LICENSE}"
-_LIKE_C = (".c", ".h", ".cpp", ".ino")
+_LIKE_C = (".c", ".h", ".hpp", ".cpp", ".ino")
 """Endings of files with the comments of C."""
+
+_SLASHES = (".rs", ".zig", ".zon")
+"""Endings of files whose comments begin with two slashes."""
 
 
 _LONGEST = 200
@@ -51,4 +54,6 @@ def stated(path: str, text: str, licence: str = LICENSE) -> str:
     if suffix == ".json" or "SPDX-License-Identifier:" in text.partition("\n\n")[0]:
         return text
     tag = TAG.replace(LICENSE, licence)
-    return f"/* {tag} */\n{text}" if suffix in _LIKE_C else f"# {tag}\n{text}"
+    if suffix in _LIKE_C:
+        return f"/* {tag} */\n{text}"
+    return f"{'//' if suffix in _SLASHES else '#'} {tag}\n{text}"

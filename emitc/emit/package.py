@@ -22,6 +22,8 @@ from emitc.program.example import Example
 PACKAGES = tuple(KINDS)
 """The words of `--package`."""
 _MARK = "manifest.json"
+_OF_BUILDS = {"Cargo.toml": ("Cargo.lock", "target"), "build.zig": (".zig-cache", "zig-out")}
+"""What a tool leaves in a package that has the file: its example was built there."""
 
 
 @cache
@@ -111,7 +113,9 @@ def _require_replaceable(target: Path) -> None:
     if not target.is_dir():
         return
     ours = _written_by_emitc(target)
-    not_ours = next((name for name in _content(target) if name not in ours), None)
+    built = {name for file, names in _OF_BUILDS.items() if file in ours for name in names}
+    rest = (name for name in _content(target) if name.partition("/")[0] not in built)
+    not_ours = next((name for name in rest if name not in ours), None)
     if not_ours is not None:
         raise EmitcError(
             f"{target} has content that emitc did not write",

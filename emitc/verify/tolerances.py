@@ -12,17 +12,22 @@ SOFTMAX and TANH by themselves have to be within 1e-6. Infinities and NaN have t
 The rule of an output of IF, WHILE, If, Loop or Scan is the widest rule that its graphs give it in any round.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emitc.compiled import Compiled
 from emitc.ir import DType, Graph, Node
 from emitc.kernels.activation.activations import Logistic, Tanh
 from emitc.kernels.activation.unary_functions import Function
 from emitc.kernels.control_flow.control_flow import ControlFlow
 from emitc.verify.engines.contract import Array
+
+if TYPE_CHECKING:
+    from emitc.compiled import Compiled
 
 FLOAT_TOLERANCE = 1e-5
 FINE_TOLERANCE = 1e-6

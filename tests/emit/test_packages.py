@@ -49,6 +49,8 @@ LAYOUTS = {
     "esphome": {"manifest.json", "example.yaml",
                 *(f"components/emitc_spotter/{name}" for name in (*SOURCES, "__init__.py", "spotter_component.h",
                   "spotter_component.cpp", "spotter_check.cpp"))},
+    "rust": {"manifest.json", "Cargo.toml", "build.rs", "src/lib.rs", "examples/golden.rs",
+             *(f"c/{name}" for name in SOURCES)},
 }  # fmt: skip
 LIBRARY_SCHEMA = {
     "type": "object",

@@ -12,6 +12,7 @@ import pytest
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.emit.package import PACKAGES
+from emitc.emit.package_kinds import KINDS
 from emitc.planner.region_assignment import Region
 from emitc.verify.verification import verify
 from tests.support.models import control_flow
@@ -79,13 +80,13 @@ def test_they_are_placed_and_staged_as_in_one_file() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_layout_names_the_file(package: str, tiny: Path) -> None:
     made = compile_model(tiny / "spotter.tflite", package=package, split_weights=True)
-    where = ("", "") if package == "plain" else ("src/", "include/")
-    assert {f"{where[0]}spotter_weights.c", f"{where[1]}spotter_weights.h"} <= set(made.files)
-    for build in ("CMakeLists.txt", "zephyr/CMakeLists.txt"):
+    source = KINDS[package].path("spotter_weights.c")
+    assert {source, KINDS[package].path("spotter_weights.h")} <= set(made.files)
+    for build in ("CMakeLists.txt", "zephyr/CMakeLists.txt", "build.rs"):
         if build in made.files:
             # In Zephyr's file, what follows is compiled by the first of several modules only.
             own = made.files[build].decode().partition("get_property")[0]
-            assert "src/spotter_weights.c" in own
+            assert source in own
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")

@@ -53,19 +53,26 @@ def _no_files(content: Content) -> dict[str, str]:
     return {}
 
 
+def _any_program(program: Program, kind: str) -> None:
+    """Takes every program."""
+
+
 @dataclass(frozen=True, slots=True)
 class PackageKind:
     """One kind of package.
 
     headers, sources: folders of the files `.h` and `.c`, "" for the package's own folder; `{name}` in them stands for the
     model's name. files: the text of what the build system reads, by path in the package. has_example: files among them that
-    repeat a run of the model, so that one is computed.
+    repeat a run of the model, so that one is computed. require: raises EmitcError for a program that
+    the kind cannot hold; it gets the word of `--package` too. golden: its files read the program's golden vectors.
     """
 
     headers: str
     sources: str
     files: Callable[[Content], dict[str, str]] = _no_files
     has_example: bool = False
+    require: Callable[[Program, str], None] = _any_program
+    golden: bool = False
 
     def path(self, name: str, model: str) -> str:
         """Where a C file lies in the package of a model."""

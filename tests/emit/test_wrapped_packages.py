@@ -1,0 +1,77 @@
+"""What holds for every package that wraps the C for another language: what it refuses, its golden vectors, its names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emitc.compiler import compile_model
+from emitc.emit.package_kinds import KINDS
+from emitc.emit.package_kinds.wrapper import language_name
+from emitc.errors import EmitcError
+from emitc.planner.region_assignment import Region
+from emitc.program import Requirement
+from emitc.verify.build import HostModel, build_shared
+from emitc.verify.golden_run import interface_of
+from emitc.verify.golden_vectors import golden_vectors
+from tests.support.emit.wrapped_models import wrapped
+
+WRAPPED = [name for name, kind in KINDS.items() if kind.golden]
+
+
+def test_there_is_such_a_package() -> None:
+    assert "rust" in WRAPPED
+
+
+@pytest.mark.parametrize("package", WRAPPED)
+def test_several_arenas_are_refused(package: str, tiny: Path) -> None:
+    regions = (Region("DTCM", 24 << 10, 1.0), Region("SRAM", 64 << 10, 3.0))
+    with pytest.raises(EmitcError) as refused:
+        compile_model(tiny / "spotter.tflite", package=package, regions=regions)
+    assert refused.value.exit_code == 2
+    assert str(refused.value).splitlines()[:4] == [
+        "error: spotter has several arenas",
+        f"  at:    --package {package}",
+        "  why:   the wrapper of this package takes one arena, and --regions makes several",
+        "  try:   choose --package cmake or plain, or leave the option out that asks for this",
+    ]
+
+
+@pytest.mark.parametrize("package", WRAPPED)
+def test_rows_on_request_are_refused(package: str, tiny: Path) -> None:
+    with pytest.raises(EmitcError, match="asks for the rows of its input"):
+        compile_model(tiny / "camera.tflite", package=package, input_rows=True)
+
+
+@pytest.mark.parametrize("package", WRAPPED)
+def test_a_library_that_its_build_does_not_compile_is_refused(package: str, tiny: Path) -> None:
+    program = compile_model(tiny / "spotter.tflite").program
+    needing = replace(program, requirements=(Requirement("fast", "Fast-NN", "1.0", "MIT"),))
+    with pytest.raises(EmitcError, match="spotter needs Fast-NN"):
+        KINDS[package].require(needing, package)
+
+
+@pytest.mark.parametrize("name", ["edges", "sums", "branches"])
+def test_the_golden_vectors_are_what_the_c_computes(name: str, tmp_path: Path) -> None:
+    """The numpy references have made them; the second run of a model with state goes on from the first."""
+    compiled = wrapped(name, "plain", tmp_path)
+    golden = golden_vectors(compiled.partition.graph, compiled.source.format)
+    assert len(golden.runs) == 2
+    assert golden.runs[0] != golden.runs[1]
+    compiled.write(tmp_path / "package")
+    host = HostModel(build_shared(tmp_path / "package", tmp_path, trace=False), interface_of(compiled))
+    for run in golden.runs:
+        inputs = zip(compiled.program.inputs, run.inputs, strict=True)
+        sample = [np.frombuffer(data, port.dtype).reshape(port.shape) for port, data in inputs]
+        assert tuple(value.tobytes() for value in host.run(sample)) == run.outputs
+
+
+def test_a_name_of_the_language_is_not_taken() -> None:
+    taken = frozenset({"match", "self"})
+    assert [language_name(name, taken) for name in ("kws", "match", "SELF", "KWS")] == [
+        "kws", "match_model", "self_model", "kws",
+    ]  # fmt: skip
+    assert language_name("a" * 31 + "_bcd", taken, 32) == "a" * 31

@@ -7,6 +7,7 @@ import ast
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ def _cross(target: str, *more: str) -> list[str]:
 COMPILERS = {
     "gcc": ["gcc", *GCC_ONLY],
     "clang": ["clang", *CLANG_ONLY],
+    "zig": [sys.executable, "-m", "ziglang", "cc", *CLANG_ONLY],
     "cortex-m0": _cross("cortex-m0"),
     "cortex-m4": _cross("cortex-m4"),
     "cortex-m55": _cross("cortex-m55"),
@@ -59,6 +61,8 @@ COMPILERS = {
 
 def run(command: list[str], folder: Path) -> str:
     """The command's stdout; a failure shows what it printed. Skips when the program is not installed."""
+    if "ziglang" in command:
+        pytest.importorskip("ziglang", reason="the wheel ziglang is not installed")
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)

@@ -51,6 +51,8 @@ LAYOUTS = {
                   "spotter_component.cpp", "spotter_check.cpp"))},
     "rust": {"manifest.json", "Cargo.toml", "build.rs", "src/lib.rs", "examples/golden.rs",
              *(f"c/{name}" for name in SOURCES)},
+    "zig": {"manifest.json", "build.zig", "build.zig.zon", "src/spotter.zig", "examples/golden.zig",
+            "c/freestanding/string.h", *(f"c/{name}" for name in SOURCES)},
 }  # fmt: skip
 LIBRARY_SCHEMA = {
     "type": "object",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
@@ -35,8 +36,8 @@ TFLITE: dict[str, Callable[[], ModelSpec]] = {
 }
 
 
-def wrapped(name: str, package: str, folder: Path, **changes: object) -> Compiled:
-    """The model of that name as a package. Its file goes to `folder`.
+def wrapped(name: str, package: str, folder: Path, *, as_name: str = "", **changes: Any) -> Compiled:
+    """The model of that name as a package, under `as_name` where that is given. Its file goes to `folder`.
 
     `match` is a model on floats, in a file whose name is hostile; many languages have a keyword of that name.
     """
@@ -45,7 +46,7 @@ def wrapped(name: str, package: str, folder: Path, **changes: object) -> Compile
     else:
         path, data = folder / f"{name}.tflite", write_tflite(TFLITE[name]())
     path.write_bytes(data)
-    return compile_model(path, name=name, package=package, **changes)
+    return compile_model(path, name=as_name or name, package=package, **changes)
 
 
 def with_a_wrong_byte(golden: str) -> str:

@@ -53,6 +53,8 @@ LAYOUTS = {
              *(f"c/{name}" for name in SOURCES)},
     "zig": {"manifest.json", "build.zig", "build.zig.zon", "src/spotter.zig", "examples/golden.zig",
             "c/freestanding/string.h", *(f"c/{name}" for name in SOURCES)},
+    "micropython": {"manifest.json", "modemitc.c", "micropython.mk", "micropython.cmake", "Makefile", "examples/golden.py",
+                    *(f"c/{name}" for name in SOURCES)},
 }  # fmt: skip
 LIBRARY_SCHEMA = {
     "type": "object",

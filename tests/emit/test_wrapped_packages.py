@@ -23,7 +23,7 @@ WRAPPED = [name for name, kind in KINDS.items() if kind.golden]
 
 
 def test_there_is_such_a_package() -> None:
-    assert {"rust", "zig"} <= set(WRAPPED)
+    assert {"micropython", "rust", "zig"} <= set(WRAPPED)
 
 
 @pytest.mark.parametrize("package", WRAPPED)

@@ -21,11 +21,11 @@ MODELS = {"branches": "branches", "edges": "edges", "sums": "sums", "match": "ma
 """Package of each model: `comptime` is a keyword of Zig."""
 
 
-def zig(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The compiler, with its cache in the test's folder."""
-    env = os.environ | {"XDG_CACHE_HOME": str(folder / "cache"), "ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}
+def zig(root: Path, *arguments: str, where: str = ".") -> subprocess.CompletedProcess[str]:
+    """The compiler in a folder of `root`, which has its cache."""
+    env = os.environ | {"XDG_CACHE_HOME": str(root / "cache"), "ZIG_LOCAL_CACHE_DIR": str(root / "cache")}
     command = [sys.executable, "-m", "ziglang", *arguments]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=root / where, env=env, capture_output=True, text=True, check=False)
 
 
 def c_arguments(name: str, *more: str) -> list[str]:
@@ -116,8 +116,7 @@ def test_it_compiles_for_a_core_without_a_system(target: tuple[str, str], root: 
 @pytest.mark.parametrize("other", ["sums"])
 def test_zig_build_runs_the_example_and_two_models_share_a_runtime(other: str, root: Path) -> None:
     """As users build it. Zig first compiles its build system, which takes minutes without a cache."""
-    folder = root / "branches"
-    done = zig(folder, "build", "golden")
+    done = zig(root, "build", "golden", where="branches")
     assert (done.returncode, done.stdout) == (0, "MATCH\n"), done.stderr
     app = root / "app"
     app.mkdir()
@@ -145,7 +144,7 @@ def test_zig_build_runs_the_example_and_two_models_share_a_runtime(other: str, r
         f'    .branches = .{{ .path = "../branches" }}, .{other} = .{{ .path = "../{other}" }} }} }}\n',
         encoding="ascii",
     )
-    done = zig(app, "build", "app")
+    done = zig(root, "build", "app", where="app")
     assert (done.returncode, done.stdout) == (0, "both\n"), done.stderr
 
 

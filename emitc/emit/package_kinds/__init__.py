@@ -1,6 +1,6 @@
 """The kinds of package that `--package` makes, a row for each: where C files lie, and the files of the build system."""
 
-from emitc.emit.package_kinds import arduino, cmake, cmsis_pack, esphome, platformio, rust, zephyr, zig
+from emitc.emit.package_kinds import arduino, cmake, cmsis_pack, esphome, micropython, platformio, rust, zephyr, zig
 from emitc.emit.package_kinds.kind import Content, PackageKind
 from emitc.emit.package_kinds.wrapper import FOLDER, require_one_arena
 
@@ -14,6 +14,7 @@ KINDS: dict[str, PackageKind] = {
     "esphome": PackageKind(esphome.FOLDER, esphome.FOLDER, esphome.files, has_example=True),
     "rust": PackageKind(FOLDER, FOLDER, rust.files, require=require_one_arena, golden=True),
     "zig": PackageKind(FOLDER, FOLDER, zig.files, require=require_one_arena, golden=True),
+    "micropython": PackageKind(FOLDER, FOLDER, micropython.files, require=require_one_arena, golden=True),
 }
 """Every kind by the word of the command line."""
 

@@ -58,6 +58,11 @@ class WrappedPort:
     tolerance: tuple[float, float] | None = None
 
     @property
+    def variable(self) -> str:
+        """The name of a variable for it where there are outputs only."""
+        return f"output_{self.port.index}"
+
+    @property
     def scale(self) -> str:
         """The scale as a decimal that reads back as the same float32, without a suffix."""
         return real(self.port.scale or 0.0).removesuffix("f")

@@ -21,6 +21,7 @@ import cffi
 import numpy as np
 
 from emitc.backends.contract import HostHook
+from emitc.emit.package_kinds.wrapper import FOLDER
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.ir import Array
 from emitc.program import arena_variable
@@ -150,8 +151,13 @@ def run_compiler(arguments: Sequence[str]) -> None:
 
 
 def sources(package: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """The C files of a package and its include directories, whatever its layout."""
-    folders = [folder for folder in (package, package / "src", package / "include") if folder.is_dir()]
+    """The C files of a package and its include directories, whatever its layout.
+
+    Where the model is wrapped for another language, its C has a folder of its own, and other C is for that language.
+    """
+    inner = package / FOLDER
+    places = (inner,) if inner.is_dir() else (package, package / "src", package / "include")
+    folders = [folder for folder in places if folder.is_dir()]
     files = sorted(path for folder in folders for path in folder.glob("*.c"))
     return tuple(files), tuple(folders)
 

@@ -14,9 +14,10 @@ from emitc.emit.package_kinds.wrapper import language_name
 from emitc.errors import EmitcError
 from emitc.planner.region_assignment import Region
 from emitc.program import Requirement
-from emitc.verify.build import HostModel, build_shared
+from emitc.verify.build import HostModel, build_shared, sources
 from emitc.verify.golden_run import interface_of
 from emitc.verify.golden_vectors import golden_vectors
+from emitc.verify.verification import verify
 from tests.support.emit.wrapped_models import wrapped
 
 WRAPPED = [name for name, kind in KINDS.items() if kind.golden]
@@ -67,6 +68,17 @@ def test_the_golden_vectors_are_what_the_c_computes(name: str, tmp_path: Path) -
         inputs = zip(compiled.program.inputs, run.inputs, strict=True)
         sample = [np.frombuffer(data, port.dtype).reshape(port.shape) for port, data in inputs]
         assert tuple(value.tobytes() for value in host.run(sample)) == run.outputs
+
+
+@pytest.mark.parametrize("package", WRAPPED)
+def test_the_proof_and_the_stack_find_the_c(package: str, tmp_path: Path) -> None:
+    """Its folder has the C alone: none of it is the wrapper's."""
+    compiled = wrapped("sums", package, tmp_path)
+    compiled.write(tmp_path / "package")
+    files, folders = sources(tmp_path / "package")
+    assert [path.name for path in files] == ["emitc_runtime.c", "sums.c"]
+    assert folders == (tmp_path / "package" / "c",)
+    assert verify(compiled, samples=2, reference="numpy").match
 
 
 def test_a_name_of_the_language_is_not_taken() -> None:

@@ -29,7 +29,7 @@ def packages(tiny: Path) -> Iterator[Compiled]:
     spotter = tiny / "spotter.tflite"
     yield with_stack(compile_model(spotter, target="cortex-m55"), StackBound(1, 0, "gcc", ("-O2",), ("memcpy",)))
     yield compile_model(MODELS / "mww_hey_jarvis_v2.tflite", ram_budget="min")
-    yield compile_model(MODELS / "mww_hey_jarvis_v2.tflite", max_step_cycles=1)
+    yield compile_model(MODELS / "kws_ref_int8.tflite", max_step_cycles=1)
     yield compile_model(tiny / "camera.tflite", input_rows=True)
     yield compile_model(MODELS / "digits_qdq.onnx")
     yield compile_model(MODELS / "kws_ref_int8.tflite", target="cortex-m7", optimize="size")

@@ -102,12 +102,12 @@ def rows(nets: list[str], boards: list[str], cycles: int) -> Iterator[dict[str, 
                 MODELS / f"{net}.tflite", target=target, package="platformio", max_step_cycles=cycles
             )
             try:
-                found = measured(compiled, board)
+                counts = measured(compiled, board)
             except CannotCompile:
                 board = LARGER.get(wanted, wanted)
-                found = measured(compiled, board)
+                counts = measured(compiled, board)
             run = whole.get((net, board), whole.get((net, LARGER.get(board, ""))))
-            yield {"model": net, "board": board, "max_step_cycles": cycles, "run": run} | found
+            yield {"model": net, "board": board, "max_step_cycles": cycles, "run": run} | counts
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -119,16 +119,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--boards", nargs="*", default=list(BOARDS))
     parser.add_argument("--max-step-cycles", type=int, default=100_000)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args(arguments)
-    found = []
-    for row in rows(given.nets, given.boards, given.max_step_cycles):
-        found.append(row)
+    options = parser.parse_args(arguments)
+    measurements = []
+    for row in rows(options.nets, options.boards, options.max_step_cycles):
+        measurements.append(row)
         print(json.dumps(row), flush=True)
-        if given.json:
-            given.json.write_text(json.dumps({"rows": found}, indent=1) + "\n", encoding="utf-8")
+        if options.json:
+            options.json.write_text(json.dumps({"rows": measurements}, indent=1) + "\n", encoding="utf-8")
     columns = ("model", "board", "match", "steps", "run", "instructions", "longest", "longest_of", "estimated_cycles")
-    print(table(columns, [[row[name] for name in columns] for row in found]))
-    return 0 if all(row["match"] for row in found) else 1
+    print(table(columns, [[row[name] for name in columns] for row in measurements]))
+    return 0 if all(row["match"] for row in measurements) else 1
 
 
 if __name__ == "__main__":

@@ -124,9 +124,9 @@ def judged(board: str, expected: Sequence[Sequence[HostLayer]], heard: Heard, wh
                 return None
             if zlib.crc32(data) != seen.crc:
                 raise _unsteady(layer, case, where)
-            found = differing_elements(layer, data)
-            if found is not None:
-                divergence = BoardDivergence(case, layer, equal, *found)
+            wrong = differing_elements(layer, data)
+            if wrong is not None:
+                divergence = BoardDivergence(case, layer, equal, *wrong)
                 return Search(board, len(expected), equal + 1, divergence, heard.unreadable)
             equal += 1
     return Search(board, len(expected), equal, None, heard.unreadable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -28,15 +29,7 @@ _MOST_BYTES = 1 << 26
 @shared.force_option
 @shared.json_option
 def profile(
-    port: str | None,
-    file: Path | None,
-    manifest: Path,
-    baud: int,
-    seconds: float,
-    clock: int | None,
-    chrome_trace: Path | None,
-    force: bool,
-    as_json: bool,
+    port: str | None, file: Path | None, manifest: Path, chrome_trace: Path | None, as_json: bool, **values: Any
 ) -> None:
     """Show what each layer took on a board, by what emitc_profile.h has written to a serial port or into a log.
 
@@ -55,17 +48,19 @@ def profile(
             )
         model = read_model(manifest)
         inputs = tuple(path for path in (file, manifest) if path is not None)
-        output = chrome_trace and OutputFile(chrome_trace, "--chrome-trace", TRACE_MARK.encode(), inputs, force)
+        output = chrome_trace and OutputFile(
+            chrome_trace, "--chrome-trace", TRACE_MARK.encode(), inputs, values["force"]
+        )
         if output:
             output.check()
         reader = ProfileReader()
         blocks: list[Block] = []
-        lines = _of_file(file) if file is not None else _of_port(port or "", baud, seconds)
+        lines = _of_file(file) if file is not None else _of_port(port or "", values["baud"], values["seconds"])
         for block in reader.read(lines):
             blocks.append(block)
             if port is not None and (block.name, block.sha256) == (model.name, model.sha256):
                 break
-        result = profile_of(model, blocks, reader.problems, clock or 0)
+        result = profile_of(model, blocks, reader.problems, values["clock"] or 0)
         if output:
             output.write(trace_json(result).encode("ascii"))
         shared.print_result(result.to_json(), as_json, lambda: profile_text(result))

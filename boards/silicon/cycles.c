@@ -3,13 +3,35 @@
      Cortex-M3 and up   DWT CYCCNT, 32 bits; where the part lacks it, the framework's microseconds
      Cortex-M0, M0+     the framework's microseconds (its scheduler may own SysTick)
      RISC-V             mcycle
+     Espressif          what ESP-IDF reads: CCOUNT, mcycle, or the counter that the C3 and C6 have instead, 32 bits
      Xtensa             CCOUNT, 32 bits
    A 32-bit counter wraps after 2^32 cycles: 9 s at 480 MHz, 7 s at 600 MHz. */
 #include "emitc_board.h"
 
 uint32_t emitc_microseconds(void); /* from the framework's main */
 
-#if defined(__riscv)
+#if defined(ESP_PLATFORM)
+
+#include "esp_cpu.h"
+
+static uint32_t start;
+
+void emitc_timer_start(void)
+{
+    start = esp_cpu_get_cycle_count();
+}
+
+uint64_t emitc_timer_read(void)
+{
+    return (uint32_t)(esp_cpu_get_cycle_count() - start);
+}
+
+const char *emitc_timer_name(void)
+{
+    return "cycles";
+}
+
+#elif defined(__riscv)
 
 static uint64_t start;
 

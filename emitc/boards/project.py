@@ -112,7 +112,7 @@ def begin_flash_project(model: str, board: Board, out: Path, *, layers: bool = F
     main = Path(_MAINS[pio.framework])
     _write(out / "src" / main, _render(f"main_{pio.framework}{main.suffix}.j2", **values))
     if (further := _FURTHER.get(pio.framework)) is not None:
-        _write(out / further, _render(f"{Path(further).name}.j2"))
+        _write(out / further, _render(f"{Path(further).name}.j2", flash_mb=board.flash_bytes >> 20))
 
 
 def _support_flags(support: BuildSupport | None) -> list[str]:

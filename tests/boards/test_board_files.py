@@ -28,10 +28,15 @@ TARGETS = {
     "rv32imafc",
     "cv32e40p",
     "generic32",
+    "esp32",
+    "esp32s3",
+    "esp32c3",
+    "esp32c6",
+    "esp32p4",
 }
 EMULATED = {"qemu_m0", "qemu_m3", "qemu_m4", "qemu_m7", "qemu_m33", "qemu_m55", "qemu_rv32", "qemu_fe310"}
 REAL = {"nucleo_f446re", "nucleo_l4r5zi", "nucleo_h743zi", "disco_f746ng", "nano33ble", "pico", "pico2", "esp32s3"}
-REAL |= {"teensy41", "nrf52840_dk", "hifive1_revb"}
+REAL |= {"teensy41", "nrf52840_dk", "hifive1_revb", "esp32", "esp32c3", "esp32c6", "esp32p4"}
 
 BOARD = """\
 title = "A board"

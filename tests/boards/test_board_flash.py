@@ -23,7 +23,7 @@ from emitc.boards.result import RunResult
 from emitc.boards.run import TIMER_TOLERANCE, run_on_board
 from emitc.boards.run_model import Firmware
 from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.target import boards, load_board
+from emitc.target import boards, load_board, load_target
 from tests.support.board_standin import CASES, MODEL, needs_boards, write_package
 from tests.support.serial_line import serial_line
 
@@ -70,6 +70,33 @@ def test_the_proofs_sources_are_free_of_warnings(compiler: str, timer: bool, tra
         command = [*compiler.split(), *FLAGS.split(), *defines, *include, "-c", str(source), "-o", "/dev/null"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+ESP_CPU = """\
+#include <stdint.h>
+uint32_t esp_cpu_get_cycle_count(void);
+"""
+"""What of ESP-IDF's header of that name the proof uses."""
+
+
+@pytest.mark.skipif(shutil.which("riscv64-unknown-elf-gcc") is None, reason="needs riscv64-unknown-elf-gcc")
+@pytest.mark.parametrize(("name", "megabytes"), [("esp32c3", 4), ("esp32c6", 8), ("esp32p4", 16)])
+def test_cycles_on_espressif_chips_are_those_that_esp_idf_reads(name: str, megabytes: int, tmp_path: Path) -> None:
+    """Their cores have no `mcycle`, or one that user code need not have: the framework's function knows."""
+    project, board = tmp_path / "project", load_board(name)
+    write_flash_project(write_package(tmp_path / "package"), MODEL, board, CASES, project)
+    defaults = (project / "sdkconfig.defaults").read_text(encoding="utf-8")
+    assert f"CONFIG_ESPTOOLPY_FLASHSIZE_{megabytes}MB=y\n" in defaults
+    (tmp_path / "esp_cpu.h").write_text(ESP_CPU, encoding="ascii")
+    flags = ["--specs=picolibc.specs", *load_target(board.target).compiler_flags, *FLAGS.split(), "-O2"]
+    flags += ["-DESP_PLATFORM", f"-I{tmp_path}"]
+    source = str(project / "src" / "cycles.c")
+    assembly = subprocess.run(
+        ["riscv64-unknown-elf-gcc", *flags, "-S", source, "-o", "-"], capture_output=True, text=True, check=False
+    )
+    assert assembly.returncode == 0, assembly.stderr
+    assert "esp_cpu_get_cycle_count" in assembly.stdout
+    assert "cycle\n" not in assembly.stdout and "csrr" not in assembly.stdout
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:

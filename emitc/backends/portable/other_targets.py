@@ -17,7 +17,7 @@ _COUNTED = {
     "cortex-m3": 1.04,
     **dict.fromkeys(("cortex-m33", "cortex-m4", "cortex-m4f", "cortex-m7"), 0.88),
     **dict.fromkeys(("cortex-m55", "cortex-m85"), 0.95),
-    **dict.fromkeys(("rv32imac", "rv32imafc"), 0.85),
+    **dict.fromkeys(("rv32imac", "rv32imafc", "esp32c3", "esp32c6", "esp32p4"), 0.85),
 }
 """By target: the factor that QEMU counted over the factor that the costs give, the mean of four int8 nets with convolutions.
 

@@ -1,6 +1,17 @@
 """The kinds of package that `--package` makes, a row for each: where C files lie, and the files of the build system."""
 
-from emitc.emit.package_kinds import arduino, cmake, cmsis_pack, esphome, micropython, platformio, rust, zephyr, zig
+from emitc.emit.package_kinds import (
+    arduino,
+    cmake,
+    cmsis_pack,
+    esp_idf,
+    esphome,
+    micropython,
+    platformio,
+    rust,
+    zephyr,
+    zig,
+)
 from emitc.emit.package_kinds.kind import Content, PackageKind
 from emitc.emit.package_kinds.wrapper import FOLDER, require_one_arena
 
@@ -15,6 +26,7 @@ KINDS: dict[str, PackageKind] = {
     "rust": PackageKind(FOLDER, FOLDER, rust.files, require=require_one_arena, golden=True),
     "zig": PackageKind(FOLDER, FOLDER, zig.files, require=require_one_arena, golden=True),
     "micropython": PackageKind(FOLDER, FOLDER, micropython.files, require=require_one_arena, golden=True),
+    "esp-idf": PackageKind("include", "src", esp_idf.files, has_example=True),
 }
 """Every kind by the word of the command line."""
 

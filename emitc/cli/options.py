@@ -218,7 +218,9 @@ def chosen(values: dict[str, Any], names: str) -> dict[str, Any]:
 
 
 _HEADINGS = {
-    **dict.fromkeys(("--target", "--kernels", "--kernel", "--optimize", "--cmsis-nn", "--without"), "Kernels"),
+    **dict.fromkeys(
+        ("--target", "--kernels", "--kernel", "--optimize", "--cmsis-nn", "--esp-nn", "--without"), "Kernels"
+    ),
     **dict.fromkeys(
         ("--ram-budget", "--flash-budget", "--regions", "--place", "--stage-weights", "--input-rows"), "Memory"
     ),
@@ -299,7 +301,9 @@ def compile_options(function: Function) -> Function:
 _MODEL_OPTIONS = (
     click.option("--name", default="", help="C name of the model; default: from the file name."),
     click.option("--target", help="Target core (`emitc targets`); default: generic32, or the board's."),
-    choice_option("--kernels", "portable", "portable | cmsis-nn | auto: the cheaper of the two, layer by layer."),
+    choice_option(
+        "--kernels", "portable", "portable | cmsis-nn | esp-nn | auto: the cheapest of them, layer by layer."
+    ),
     click.option(
         "--kernel",
         "variants",

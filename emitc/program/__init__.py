@@ -270,7 +270,7 @@ class Requirement:
     angle brackets or quotes. guards: checked when the source is compiled, unless EMITC_NO_TARGET_CHECK is defined. cmake:
     the library's own CMake target. zephyr: symbols of Kconfig that have to be y. sources, folders: C files to compile and
     folders of headers, relative to the library's folder, which a project names by `variable` (CMake, environment, and in
-    lower case of platformio.ini).
+    lower case of platformio.ini). idf: name and version of the component that ESP-IDF's component manager gets, "" for none.
     """
 
     backend: str
@@ -284,6 +284,7 @@ class Requirement:
     variable: str = ""
     sources: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
+    idf: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True)

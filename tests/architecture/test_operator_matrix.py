@@ -97,10 +97,10 @@ def test_further_variants_of_a_kernel_are_columns(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         Plugins, "registry_of", lambda self, source_format: named if source_format == "tflite" else onnx_registry()
     )
-    assert inspection.operator_list()["variants"] == ["portable", "fast", "wide", "cmsis-nn", "ethos-u"]
-    assert cells("CONV_2D")["int8"] == ["portable", "fast", "wide", "cmsis-nn", "ethos-u"]
+    assert inspection.operator_list()["variants"] == ["portable", "fast", "wide", "cmsis-nn", "esp-nn", "ethos-u"]
+    assert cells("CONV_2D")["int8"] == ["portable", "fast", "wide", "cmsis-nn", "esp-nn", "ethos-u"]
     assert cells("CONV_2D")["int16"] == ["portable", "wide", "cmsis-nn"]
-    assert cells("ADD")["int8"] == ["portable", "cmsis-nn", "ethos-u"]
+    assert cells("ADD")["int8"] == ["portable", "cmsis-nn", "esp-nn", "ethos-u"]
 
 
 def test_what_a_backend_covers_has_code_in_the_registry() -> None:

@@ -1,0 +1,31 @@
+#include "stand_in.h"
+
+int esp_nn_get_conv_scratch_size(const data_dims_t *x, const data_dims_t *w, const data_dims_t *y, const conv_params_t *p)
+{
+    (void)x, (void)w, (void)y, (void)p;
+    return MORE_SCRATCH;
+}
+
+void esp_nn_set_conv_scratch_buf(const void *buffer)
+{
+    (void)buffer;
+}
+
+void esp_nn_conv_s8(const data_dims_t *x, const int8_t *in, const data_dims_t *w, const int8_t *weights, const int32_t *bias,
+                    const data_dims_t *y, int8_t *out, const conv_params_t *p, const quant_data_t *q)
+{
+    for (int32_t i = 0; i < y->height * y->width * y->channels; i++) {
+        const int32_t c = i % y->channels, column = i / y->channels % y->width, row = i / y->channels / y->width;
+        int32_t sum = bias[c];
+        for (int32_t k = 0; k < w->height * w->width * x->channels; k++) {
+            const int32_t d = k % x->channels;
+            const int32_t h = row * p->stride.height - p->padding.height + k / x->channels / w->width;
+            const int32_t v = column * p->stride.width - p->padding.width + k / x->channels % w->width;
+            if (h >= 0 && h < x->height && v >= 0 && v < x->width) {
+                sum += (in[(h * x->width + v) * x->channels + d] + p->in_offset) *
+                       weights[c * w->height * w->width * x->channels + k];
+            }
+        }
+        out[i] = limited(requantized(sum, q->mult[c], q->shift[c]) + p->out_offset, p->activation.min, p->activation.max);
+    }
+}

@@ -80,8 +80,8 @@ def test_they_are_placed_and_staged_as_in_one_file() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_layout_names_the_file(package: str, tiny: Path) -> None:
     made = compile_model(tiny / "spotter.tflite", package=package, split_weights=True)
-    source = KINDS[package].path("spotter_weights.c")
-    assert {source, KINDS[package].path("spotter_weights.h")} <= set(made.files)
+    source = KINDS[package].path("spotter_weights.c", "spotter")
+    assert {source, KINDS[package].path("spotter_weights.h", "spotter")} <= set(made.files)
     for build in ("CMakeLists.txt", "zephyr/CMakeLists.txt", "build.rs", "build.zig", "micropython.mk", "Makefile"):
         if build in made.files:
             # In Zephyr's file, what follows is compiled by the first of several modules only.

@@ -84,10 +84,7 @@ void emitc_layer_hook(const char *model, uint32_t index, const void *output, siz
 /* Moves 16 bytes of any type between places that are multiples of four; they may overlap. */
 EMITC_ALWAYS_INLINE void emitc_move_16(void *to, const void *from)
 {
-    uint32_t w0; /* one by one, or compilers keep an array of them in memory */
-    uint32_t w1;
-    uint32_t w2;
-    uint32_t w3;
+    uint32_t w0, w1, w2, w3; /* no array, which compilers would keep in memory */
     memcpy(&w0, EMITC_AT_WORD(from), 4);
     memcpy(&w1, (const char *)EMITC_AT_WORD(from) + 4, 4);
     memcpy(&w2, (const char *)EMITC_AT_WORD(from) + 8, 4);

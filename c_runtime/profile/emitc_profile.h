@@ -172,8 +172,8 @@ static inline void emitc_profile_word(struct emitc_profile_line *line, const cha
 /* Appends eight hexadecimal digits. */
 static inline void emitc_profile_hex(struct emitc_profile_line *line, uint32_t value)
 {
-    for (int shift = 28; shift >= 0; shift -= 4) {
-        line->text[line->length++] = "0123456789abcdef"[(value >> shift) & 15u];
+    for (int right = 28; right >= 0; right -= 4) {
+        line->text[line->length++] = "0123456789abcdef"[(value >> right) & 15u];
     }
 }
 

@@ -28,7 +28,7 @@ WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wconversion", "-Wcast-qual", "-Wfor
 def package(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two models, whose components lie in one folder as a user puts them; the second one has state."""
     folder = tmp_path_factory.mktemp("esphome")
-    examples = Path(__file__).resolve().parents[2] / "examples" / "models"
+    examples = Path(__file__).resolve().parents[3] / "examples" / "models"
     for name, model in (("spotter", tiny / "spotter.tflite"), ("jarvis", examples / "mww_hey_jarvis_v2.tflite")):
         compile_model(model, package="esphome", name=name).write(folder / name)
         shutil.copytree(folder / name, folder / "both", dirs_exist_ok=True)

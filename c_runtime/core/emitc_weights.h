@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc: weights that a model gets when it starts, as a file of their own.
  *
- * Part of a package that was compiled with --weights external. The file is a header of sixteen words, the payload, and an
- * optional signature with its CRC. All numbers are little-endian:
+ * Part of a package that was compiled with --weights external. The file is a header of sixteen words, the payload, and
+ * an optional signature with its CRC. All numbers are little-endian:
  *   0 magic, 1 format, 2 byte order, 3 bytes of the file, 4 bytes of the payload, 5-8 digest of the code that reads it,
  *   9 version of the weights, 10 CRC of the payload, 11 bytes of the signature, 12-14 zero, 15 CRC of the words before
  * No number of the file is used as an offset. The sizes that it states must be those that the code expects.
@@ -30,13 +30,13 @@ extern "C" {
 #define EMITC_WEIGHTS_FORMAT_VERSION 1u
 #define EMITC_WEIGHTS_BYTE_ORDER 0x01020304u
 
-/* Whether a signature is right, by the application. data: the header and the payload, as they were signed. Returns EMITC_OK
- * where it is. */
+/* Whether a signature is right, by the application. data: the header and the payload, as they were signed. Returns
+ * EMITC_OK where it is. */
 typedef emitc_status (*emitc_weights_verifier)(
     void *context, const void *data, size_t data_bytes, const void *signature, size_t signature_bytes);
 
-/* Brings a layer's weights into faster memory. from: where they lie in the file; to: at least `bytes` bytes. Returns EMITC_OK, or
- * what the run is to end with. */
+/* Brings a layer's weights into faster memory. from: where they lie in the file; to: at least `bytes` bytes. Returns
+ * EMITC_OK, or what the run is to end with. */
 typedef emitc_status (*emitc_weights_loader)(void *context, void *to, const void *from, size_t bytes);
 
 /* What the code expects. structure: digest of all of it; oldest: the lowest version that it takes. */
@@ -140,7 +140,8 @@ static inline emitc_status emitc_weights_check(
     if (weights_bytes < EMITC_WEIGHTS_HEADER_BYTES) {
         return EMITC_WEIGHTS_TRUNCATED;
     }
-    if (emitc_weights_word(data, 0) != EMITC_WEIGHTS_MAGIC || emitc_weights_word(data, 1) != EMITC_WEIGHTS_FORMAT_VERSION ||
+    if (emitc_weights_word(data, 0) != EMITC_WEIGHTS_MAGIC ||
+        emitc_weights_word(data, 1) != EMITC_WEIGHTS_FORMAT_VERSION ||
         emitc_weights_word(data, 2) != EMITC_WEIGHTS_BYTE_ORDER) {
         return EMITC_WEIGHTS_FORMAT;
     }
@@ -181,8 +182,8 @@ static inline emitc_status emitc_weights_check(
 
 /* The same, and the application's verify() must accept the signature. */
 static inline emitc_status emitc_weights_check_signed(
-    const void *weights, size_t weights_bytes, const struct emitc_weights_expected *expected, emitc_weights_verifier verify,
-    void *context)
+    const void *weights, size_t weights_bytes, const struct emitc_weights_expected *expected,
+    emitc_weights_verifier verify, void *context)
 {
     if (verify == NULL) {
         return EMITC_INVALID_ARGUMENT;

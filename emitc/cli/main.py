@@ -26,7 +26,6 @@ from emitc.cli.profile import profile
 from emitc.cli.report import report
 from emitc.cli.sweep import sweep
 from emitc.cli.weights import weights
-from emitc.emit.package import PACKAGES
 from emitc.errors import Code, EmitcError, Where
 
 _INTERRUPTED = 130
@@ -72,7 +71,11 @@ cli.add_command(weights)
 @cli.command("compile", cls=shared.CompilingCommand)
 @shared.compile_options
 @shared.path_option("-o", "--output", required=True, help="Directory of the package.")
-@shared.choice_option("--package", "plain", " | ".join(PACKAGES))
+@shared.choice_option(
+    "--package",
+    "plain",
+    "plain | cmake | platformio | arduino | zephyr | cmsis-pack | esphome | rust | zig | micropython | esp-idf",
+)
 @click.option(
     "--board",
     multiple=True,

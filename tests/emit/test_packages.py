@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 
 from emitc.boards import build
+from emitc.cli import main
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.emit import package as package_module
@@ -418,3 +419,8 @@ def test_a_file_that_the_user_added_is_not_wiped(tiny: Path, tmp_path: Path) -> 
         compiled.write(tmp_path / "out")
     assert "mine.c is not of an emitc package" in refused.value.why
     assert (tmp_path / "out" / "mine.c").is_file()
+
+
+def test_the_command_line_names_every_layout() -> None:
+    (option,) = (option for option in main.cli.commands["compile"].params if "--package" in option.opts)
+    assert " | ".join(PACKAGES) in option.help

@@ -14,11 +14,11 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from tests.emit.package_kinds.test_package_examples import with_one_byte_changed
 
 from emitc.boards.boot import boot
 from emitc.compiler import compile_model
 from emitc.target import boards_dir, load_board, load_target
+from tests.emit.package_kinds.test_package_examples import with_one_byte_changed
 
 RISCV = [name for name in ("esp32c3", "esp32c6", "esp32p4") if load_target(name).isa.startswith("rv32")]
 NEEDS_RISCV = pytest.mark.skipif(

@@ -12,14 +12,12 @@ from emitc.compiled import Compiled, package_of
 from emitc.emit.external_weights import read_members, with_structure
 from emitc.emit.package import runtime_texts
 from emitc.errors import EmitcError, with_model
-from emitc.explore.layer_cycles import layer_cycles
+from emitc.explore.in_steps import in_steps
 from emitc.frontends.build import build_graph
-from emitc.frontends.labels import read_labels
 from emitc.frontends.read import read_file, read_source
 from emitc.ir import Graph, GraphStep
 from emitc.lower.example_run import example_run
 from emitc.lower.external_weights import with_external_weights
-from emitc.lower.stepping import with_steps
 from emitc.lower.within_budget import lower_within_budget, partition_graph, require_budget
 from emitc.options import EXTERNAL, Options, check_options
 from emitc.passes import BUILT, INTERFACE, ROWS, run_passes
@@ -28,12 +26,8 @@ from emitc.passes.input_rows import with_input_rows
 from emitc.plugins import Plugins, load_plugins
 from emitc.program import Origin, PassReport, Program
 from emitc.program.extras import Classes, Extras, score_counts
-from emitc.program.stepping import SteppedStage
 from emitc.source import SourceModel
 from emitc.target import load_target
-
-_ROUNDS = 4
-"""Memory plans that are made in search of one in which all long layers run in parts; a new plan may let others share bytes."""
 
 
 def compile_model(path: str | Path, options: Options | None = None, **changes: Any) -> Compiled:
@@ -86,6 +80,8 @@ def _with_extras(program: Program, model_bytes: bytes, options: Options) -> Prog
     """The program with what the options ask for in addition to the model's functions."""
     classes: tuple[Classes, ...] = ()
     if options.labels:
+        from emitc.frontends.labels import read_labels
+
         counts = score_counts(tuple(port.shape for port in program.outputs))
         names = read_labels(options.labels, model_bytes, counts)
         outputs = (Classes(i, count, own) for i, (count, own) in enumerate(zip(counts, names, strict=True)) if count)
@@ -109,42 +105,11 @@ def _lowered(
     program = replace(program, templates=plugins.templates)
     require_budget(program, options.ram_budget, options.io)
     if options.in_steps:
-        partition, program = _in_steps(graph, partition, program, options)
+        partition, program = in_steps(graph, partition, program, options)
     if options.weights == EXTERNAL:
         program = with_external_weights(program, read_members)
         program = with_structure(program, runtime_texts(program))
     return graph, passes, steps, partition, program
-
-
-def _in_steps(graph: Graph, partition: Partition, program: Program, options: Options) -> tuple[Partition, Program]:
-    """The program with an inference in steps.
-
-    Long layers whose input and output share too many bytes to run in parts get more room, where the budget has it.
-    """
-    best = partition, _with_steps(partition, program, options)
-    parted: frozenset[int] = frozenset()
-    for _ in range(_ROUNDS):
-        sharing = {stage.layers[0].index for stage in _stages(best[1]) if stage.shares}
-        if sharing <= parted or options.ram_budget == "min":
-            break
-        parted |= sharing
-        try:
-            partition, larger = lower_within_budget(graph, program.name, program.origin, options, parted)
-        except EmitcError:  # regions, mostly, which are full
-            break
-        if options.arena_budget is not None and larger.plan.arena_bytes > options.arena_budget:
-            break
-        best = partition, _with_steps(partition, replace(larger, templates=program.templates), options)
-    return best
-
-
-def _with_steps(partition: Partition, program: Program, options: Options) -> Program:
-    cycles = layer_cycles(partition, program, options.optimize)
-    return with_steps(program, partition, cycles, options.max_step_cycles)
-
-
-def _stages(program: Program) -> tuple[SteppedStage, ...]:
-    return program.stepping.stages if program.stepping is not None else ()
 
 
 def plan_model(path: str | Path, options: Options | None = None, **changes: Any) -> tuple[Partition, Program]:

@@ -34,7 +34,6 @@ uint32_t emitc_runtime_version(void)
 }
 
 #if !EMITC_FLOAT_HARDWARE
-
 /* x / 2^right rounded to nearest, ties to even; right in 0..63, the sum of x and half of 2^right fits. */
 static uint64_t round_even(uint64_t x, uint32_t right)
 {
@@ -74,5 +73,4 @@ int32_t emitc_rint_f32_exact(int32_t acc, uint32_t scale_bits)
     const int32_t limited = rounded > EMITC_FLOAT_LIMIT ? EMITC_FLOAT_LIMIT : (int32_t)rounded;
     return acc < 0 ? -limited : limited;
 }
-
 #endif

@@ -72,8 +72,7 @@ const char *emitc_status_string(emitc_status status);
  * the application gave with the reader. Returns EMITC_OK, or what the run is to end with and return. */
 typedef emitc_status (*emitc_row_reader)(void *context, uint32_t row, void *to, size_t row_bytes);
 
-/* EMITC_RUNTIME_VERSION of the emitc_runtime.c that was linked. */
-uint32_t emitc_runtime_version(void);
+uint32_t emitc_runtime_version(void); /* EMITC_RUNTIME_VERSION of the emitc_runtime.c that was linked */
 
 #if defined(EMITC_TRACE)
 /* Defined by the application. Called after each layer, once for each of its outputs in order.
@@ -84,7 +83,10 @@ void emitc_layer_hook(const char *model, uint32_t index, const void *output, siz
 /* Moves 16 bytes of any type between places that are multiples of four; they may overlap. */
 EMITC_ALWAYS_INLINE void emitc_move_16(void *to, const void *from)
 {
-    uint32_t w0, w1, w2, w3; /* no array, which compilers would keep in memory */
+    uint32_t w0; /* one by one, or compilers keep an array of them in memory */
+    uint32_t w1;
+    uint32_t w2;
+    uint32_t w3;
     memcpy(&w0, EMITC_AT_WORD(from), 4);
     memcpy(&w1, (const char *)EMITC_AT_WORD(from) + 4, 4);
     memcpy(&w2, (const char *)EMITC_AT_WORD(from) + 8, 4);

@@ -79,7 +79,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.options": (*_VALUES, "emitc.backends", "emitc.emit", "emitc.passes", "emitc.planner", "emitc.schedule"),
     "emitc.compiled": (*_VALUES, "emitc.backends", "emitc.emit", "emitc.options", "emitc.verify.golden_vectors"),
     "emitc.compiler": (
-        *_VALUES, "emitc._version", "emitc.backends", "emitc.compiled", "emitc.emit", "emitc.explore.layer_cycles",
+        *_VALUES, "emitc._version", "emitc.backends", "emitc.compiled", "emitc.emit", "emitc.explore.in_steps",
         "emitc.frontends", "emitc.lower", "emitc.options", "emitc.passes", "emitc.plugins", "emitc.schedule",
         "emitc.verify.self_test",
     ),
@@ -103,8 +103,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "emitc.explore.layer_cycles": (*_VALUES, "emitc.backends", "emitc.explore"),
     "emitc.explore": (
-        *_VALUES, "emitc._version", *_COMPILED, "emitc.backends", "emitc.emit", "emitc.kernels", "emitc.planner",
-        "emitc.schedule", "emitc.explore",
+        *_VALUES, "emitc._version", *_COMPILED, "emitc.backends", "emitc.emit", "emitc.kernels", "emitc.lower",
+        "emitc.planner", "emitc.schedule", "emitc.explore",
     ),
     "emitc.listing": (*_VALUES, *_COMPILED, "emitc.emit", "emitc.passes", "emitc.listing"),
     "emitc.sweep": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from emitc.explore.weights_exchange import Signature, exchange
 from emitc.planner.region_assignment import Region
 from emitc.program.weights import HEADER_BYTES, with_header
 from emitc.target import load_board
-from emitc.verify.build import HostModel, Interface, build_shared
+from emitc.verify.build import HostModel, build_shared
 from emitc.verify.golden_run import golden_run, interface_of
 from emitc.verify.samples import random_samples
 from emitc.verify.weights_attack import attack
@@ -70,14 +71,9 @@ def test_another_training_fits_the_code_of_every_target(nets: Path, tmp_path: Pa
     for seed in (0, 1, 2):
         weights = exchange(nets / f"model{seed}.tflite", tmp_path / "package").data
         inputs, expected = answers(nets / f"model{seed}.tflite")
-        model = HostModel(library, Interface(*face_fields(face), weights))
+        model = HostModel(library, replace(face, weights=weights))
         for given, wanted in zip(inputs, expected, strict=True):
             assert model.run(given)[0].tobytes() == wanted.tobytes()
-
-
-def face_fields(face: Interface) -> tuple[Any, ...]:
-    """The fields of an interface but for its weights."""
-    return face.name, face.arena_bytes, face.alignment, face.inputs, face.outputs, face.state_bytes, face.regions, False
 
 
 def test_the_file_in_the_package_is_the_one_that_the_command_makes(nets: Path, tmp_path: Path) -> None:
@@ -201,7 +197,7 @@ def host(nets: Path, tmp_path_factory: pytest.TempPathFactory) -> HostModel:
     made = package(nets, folder / "package")
     library = build_shared(folder / "package", folder, trace=False)
     weights = exchange(nets / "model0.tflite", folder / "package", version=5).data
-    return HostModel(library, Interface(*face_fields(interface_of(made)), weights))
+    return HostModel(library, replace(interface_of(made), weights=weights))
 
 
 def status_of(host: HostModel, data: bytes, stated: int | None = None) -> int:
@@ -275,7 +271,7 @@ def test_a_loader_decrypts_what_is_copied_to_faster_memory(nets: Path, tmp_path:
             payload[at] ^= 0x5A
     encrypted = with_header(bytes(payload), stated["structure"], 0)
     library = build_shared(tmp_path / "package", tmp_path, trace=False)
-    model = HostModel(library, Interface(*face_fields(interface_of(made)), encrypted))
+    model = HostModel(library, replace(interface_of(made), weights=encrypted))
     ffi = model._ffi
     ffi.cdef(
         "int net_set_weights_loader(net_t *self, int (*load)(void *, void *, const void *, size_t), void *context);"

@@ -97,8 +97,8 @@ class Options:
 
     @property
     def has_example(self) -> bool:
-        """Whether the kind of package repeats a run of the model, which is computed for it."""
-        return KINDS[self.package].has_example
+        """Whether the package has an example that repeats a run of the model. Its init takes no weights of another file."""
+        return KINDS[self.package].has_example and self.weights == BUILT_IN
 
     def to_json(self) -> dict[str, Any]:
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _RARE}
@@ -202,7 +202,7 @@ def _check_external(options: Options) -> None:
             "its expected results change with the weights, and init checks the file",
         ),
         "--steps": (options.in_steps, "parts of layers have no code for weights that lie in a file"),
-        f"--package {options.package}": (options.has_example, "its example gives init no weights"),
+        f"--package {options.package}": (KINDS[options.package].golden, "its wrapper gives init no weights"),
         "--cpp": (options.cpp, "the class gives init no weights"),
     }
     for option, (asked, why) in excluded.items():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
+from emitc.options import WEIGHTS
 from emitc.verify.verification import verify
 from tests.support.models import control_flow
 
@@ -47,6 +49,26 @@ def test_without_the_option_nothing_of_it_is_in_the_package() -> None:
     assert b"emitc_weights" not in files["kws_ref_int8.h"]
 
 
-def test_it_excludes_a_source_file_of_weights() -> None:
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"split_weights": True},
+        {"self_test": 1},
+        {"steps": True},
+        {"max_step_cycles": 9000},
+        {"cpp": True},
+        {"package": "rust"},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_it_excludes_what_needs_the_weights_in_the_source(more: dict[str, Any]) -> None:
     with pytest.raises(EmitcError, match="exclude each other"):
-        external("kws_ref_int8.tflite", split_weights=True)
+        compile_model(MODELS / "digits_int8.tflite", weights="external", **more)
+
+
+def test_a_package_with_an_example_has_none_of_external_weights() -> None:
+    made = {
+        name: compile_model(MODELS / "digits_int8.tflite", package="platformio", weights=name).files for name in WEIGHTS
+    }
+    assert any(path.startswith("examples/") for path in made["built-in"])
+    assert not any(path.startswith("examples/") for path in made["external"])

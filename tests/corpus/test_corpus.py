@@ -93,7 +93,7 @@ def test_the_file_knows_exactly_the_models_of_the_corpus(shared_models: Path) ->
 
 
 @pytest.mark.corpus
-@pytest.mark.sweep(keep=5)
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("model", COMMITTED)
 def test_the_committed_verdict_is_true(model: str, shared_models: Path) -> None:
     """A sample of the corpus; --full takes all of it (some ten minutes)."""

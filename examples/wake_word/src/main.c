@@ -78,6 +78,12 @@ static int failed(const char *call, emitc_status status)
     case EMITC_VERSION_MISMATCH:
         advice = "compile the models again, or delete the old emitc_runtime.c";
         break;
+    case EMITC_SELF_TEST_FAILED:
+        advice = "the flash is damaged, or the compiler made wrong code: replace the image";
+        break;
+    case EMITC_MORE:
+        advice = "call the next step";
+        break;
     }
     emitc_print(call);
     emitc_print(": ");

@@ -42,7 +42,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sweep(keep=5)
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize(("npu", "memory", "optimise"), CASES)
 def test_every_configuration_gives_the_interpreters_bits(npu: str, memory: str, optimise: str) -> None:
     made = compiled("digits_int8.tflite", npu, npu_memory=memory, npu_optimise=optimise)

@@ -103,7 +103,7 @@ def net(rng: np.random.Generator) -> ModelSpec:
     return ModelSpec(tuple(made.tensors), tuple(made.operators), tuple(inputs), tuple(outputs))
 
 
-@pytest.mark.sweep(keep=5)
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_nets(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)

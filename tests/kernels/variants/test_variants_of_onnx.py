@@ -412,7 +412,7 @@ def few(family: str) -> list[OnnxCase]:
     return cases[:: 1 + len(cases) // _FEW]
 
 
-@pytest.mark.sweep(keep=5)
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize(("variant", "family"), [(v, f) for v, found in TEMPLATES.items() for f in found])
 def test_every_case_has_the_engines_bits(variant: str, family: str) -> None:
     with preferring(variant):
@@ -455,7 +455,7 @@ def test_on_emulated_cores(variant: str, tmp_path: Path) -> None:
 
 
 @emulated
-@pytest.mark.sweep(keep=6)
+@pytest.mark.sweep(keep=4)
 @pytest.mark.parametrize(
     ("board", "variant", "family"),
     [

@@ -264,6 +264,7 @@ _BLIND = {
 families' scaled_product saturates)."""
 
 
+@pytest.mark.sweep(keep=0)
 def test_every_template_keeps_its_distance(every_family: list[Compiled], tmp_path: Path) -> None:
     """All in one test: what is asserted at the end is that no template was left out."""
     windowed = LEAN.union(

@@ -37,14 +37,14 @@ def check(model: Path, options: VelaOptions, tolerated: int = 0) -> None:
     assert (found.fast_bytes > 0) == (options.memory == "Dedicated_Sram")
 
 
-@pytest.mark.sweep(keep=4)
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize(("name", "options"), combinations(NETS))
 def test_shipped_networks(name: str, options: VelaOptions) -> None:
     check(SHIPPED / f"{name}.tflite", options)
 
 
 @pytest.mark.corpus
-@pytest.mark.sweep(keep=5)
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize(("name", "options"), combinations(CORPUS))
 def test_networks_of_the_corpus(name: str, options: VelaOptions, shared_models: Path) -> None:
     check(shared_models / "tflite" / f"{name}.tflite", options, DENSE.get(name, 0))

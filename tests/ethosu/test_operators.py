@@ -67,7 +67,7 @@ def test_one_of_each_kind(config: str) -> None:
     agree([(kind, 0) for kind in KINDS], VelaOptions(config, "Shared_Sram", "Performance"))
 
 
-@pytest.mark.sweep(keep=5)
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize(("kind", "number"), CASES, ids=[f"{kind}-{number}" for kind, number in CASES])
 def test_host_model_reference_and_engine_agree(kind: str, number: int) -> None:
     """Combinations of configuration, memory and goal take turns."""

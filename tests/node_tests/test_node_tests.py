@@ -113,7 +113,7 @@ def test_the_file_knows_exactly_the_cases_that_are_run() -> None:
         assert len(set(COMMITTED) & set(node_tests.cases())) > len(COMMITTED) // 2
 
 
-@pytest.mark.sweep(keep=5)
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_the_committed_verdicts_are_true(batch: str) -> None:
     """A sample of the cases; --full takes all of them. In another version of onnx a case may be another one."""

@@ -46,7 +46,7 @@ def _proven(compiled: Compiled, *, sanitize: bool = False) -> None:
     assert proof.arena_observed == proof.arena_planned == compiled.program.plan.arena_bytes
 
 
-@pytest.mark.sweep(keep=4)
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("seed", NETS)
 def test_rows_of_the_input_give_the_engines_bits(seed: int, tmp_path: Path) -> None:
     """The host's reader refuses a row that is not the next one."""

@@ -51,7 +51,7 @@ def _replayed(compiled: Compiled, stages: Sequence[Stage], schedule: MemorySched
     check_schedule(compiled.partition.graph, stages, offsets, {}, schedule.plan.arena_bytes)
 
 
-@pytest.mark.sweep(keep=6)
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("seed", NETS)
 def test_rows_give_the_engines_bits(seed: int, tmp_path: Path) -> None:
     """Also of every tensor inside a segment, and with nothing touched that is not alive."""

@@ -61,7 +61,7 @@ def test_rows_are_moved_as_their_sizes_and_the_core_allow(
     assert verify(made, samples=30, layers=True, sanitize=True).match
 
 
-@pytest.mark.sweep(keep=4)
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_thousand_frames_equal_the_engine_and_the_reference(name: str, compiled: Load, instance: Instance) -> None:
     model, sequence = compiled(name), frames(compiled(name), FRAMES)
@@ -74,7 +74,7 @@ def test_a_thousand_frames_equal_the_engine_and_the_reference(name: str, compile
         assert same([values[output] for output in model.graph.outputs], expected), f"reference, frame {number}"
 
 
-@pytest.mark.sweep(keep=4)
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("name", MODELS)
 def test_without_passes_over_state_the_answers_are_the_same(name: str, compiled: Load, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"

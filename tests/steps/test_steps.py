@@ -86,7 +86,7 @@ def drawn(compiled: Compiled, seed: int = 3) -> tuple[np.ndarray[Any, Any], ...]
     )
 
 
-@pytest.mark.sweep(keep=4)
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("cycles", [None, 1, 3000])
 @pytest.mark.parametrize("target", ["generic32", "cortex-m0", "cortex-m4f", "cortex-m55", "rv32imac"])
 @pytest.mark.parametrize("model", ["kws_ref_int8.tflite", "digits_qdq.onnx", "mww_hey_jarvis_v2.tflite"])
@@ -94,7 +94,7 @@ def test_steps_have_the_bits_of_run(model: str, target: str, cycles: int | None)
     proven(compile_model(EXAMPLES / model, target=target, steps=True, max_step_cycles=cycles))
 
 
-@pytest.mark.sweep(keep=4)
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("budget", [None, "min"])
 def test_steps_of_random_nets(seed: int, budget: str | None, tmp_path: Path) -> None:

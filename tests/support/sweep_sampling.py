@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-KEPT = 16
+KEPT = 10
 """Cases of one test that run unless its marker says `sweep(keep=n)`."""
 
 

@@ -27,7 +27,7 @@ TREES = trees()
 pytestmark = pytest.mark.skipif(not TREES, reason=SKIPPED)
 
 
-@pytest.mark.sweep(keep=6)
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("tree", range(len(TREES)), ids=[str(tree.version) for tree in TREES])

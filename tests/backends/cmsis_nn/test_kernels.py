@@ -82,7 +82,7 @@ def check(library: Library, kind: str, seed: int, over: int = 0) -> None:
 
 
 @needs_tree
-@pytest.mark.sweep(keep=12)
+@pytest.mark.sweep(keep=7)
 @pytest.mark.parametrize(("tree", "instructions", "kind", "over"), CASES)
 def test_random_layers(tree: Tree, instructions: InstructionSet, kind: str, over: int, library_of: LibraryOf) -> None:
     check(library_of(tree, instructions), kind, 7, over)

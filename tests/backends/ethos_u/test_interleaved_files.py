@@ -44,7 +44,7 @@ def engine() -> None:
 
 
 @needs_engine
-@pytest.mark.sweep(keep=4)
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("row", STORED, ids=lambda row: f"{row.seed} {row.way}")
 def test_made_files(row: Figures) -> None:
     found = measure(row.seed, way_of(row.seed), 2, sanitize=row.seed % 3 == 0)

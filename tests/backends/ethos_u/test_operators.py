@@ -337,7 +337,7 @@ SWEEP = [("ethos-u55-128", kind, COUNT) for kind in KINDS] + [
 ]
 
 
-@pytest.mark.sweep(keep=4)
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize(("npu", "kind", "count"), SWEEP)
 def test_random_operators(npu: str, kind: str, count: int) -> None:
     agree(cases_of(kind, npu, count), npu, ON_THE_CORE)

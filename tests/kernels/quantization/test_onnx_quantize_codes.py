@@ -122,7 +122,7 @@ def there_and_back(element: str, scale: str, dynamic: bool) -> OnnxCase:
     )  # fmt: skip
 
 
-@pytest.mark.sweep(keep=4)
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("element", IN_ENGINE)
 def test_there_and_back_has_the_bits_of_the_engine(element: str) -> None:
     cases = [there_and_back(element, scale, dynamic) for scale in SCALES for dynamic in (False, True)]

@@ -456,7 +456,7 @@ def test_on_emulated_cores(variant: str, tmp_path: Path) -> None:
 
 
 @emulated
-@pytest.mark.sweep(keep=4)
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize(
     ("board", "variant", "family"),
     [

@@ -11,6 +11,8 @@ import jinja2
 import jinja2.nodes
 import pytest
 
+from tests.support.module_trees import module_paths, module_trees
+
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = sorted((ROOT / "emitc" / "templates").rglob("*.j2"))
 
@@ -189,19 +191,6 @@ WRITING_CALLS = frozenset(
 )
 
 
-def modules() -> dict[str, ast.Module]:
-    """Every module of the package, parsed."""
-    found = {}
-    for path in sorted((ROOT / "emitc").rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = ast.parse(path.read_text(encoding="utf-8"))
-    return found
-
-
-MODULES = modules()
-
-
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
     """All nodes but those under `if TYPE_CHECKING:`."""
     yield tree
@@ -221,7 +210,7 @@ def imports(tree: ast.Module) -> set[str]:
             assert node.level == 0 and node.module is not None, "imports are absolute"
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
-                found.add(name if name in MODULES else node.module)
+                found.add(name if name in module_paths() else node.module)
     return found
 
 
@@ -253,9 +242,8 @@ def violations(name: str, tree: ast.Module) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_every_module_imports_only_what_its_layer_may(name: str) -> None:
-    assert violations(name, MODULES[name]) == []
+def test_every_module_imports_only_what_its_layer_may() -> None:
+    assert [line for name, tree in module_trees().items() for line in violations(name, tree)] == []
 
 
 @pytest.mark.parametrize(
@@ -283,7 +271,7 @@ def test_an_import_for_types_only_is_free() -> None:
 
 
 def test_the_table_names_modules_that_exist() -> None:
-    packages = {name.rpartition(".")[0] for name in MODULES} | set(MODULES)
+    packages = {name.rpartition(".")[0] for name in module_paths()} | set(module_paths())
     assert sorted(set(MAY_IMPORT) - packages) == []
 
 
@@ -306,8 +294,8 @@ def writing_calls(tree: ast.Module) -> list[str]:
 
 
 def test_only_the_package_and_the_proofs_write_files() -> None:
-    assert {n: writing_calls(t) for n, t in MODULES.items() if writing_calls(t) and not within(n, WRITERS)} == {}
-    assert writing_calls(MODULES["emitc.emit.package"])
+    assert {n: writing_calls(t) for n, t in module_trees().items() if writing_calls(t) and not within(n, WRITERS)} == {}
+    assert writing_calls(module_trees()["emitc.emit.package"])
     assert writing_calls(ast.parse("path.open('wb')")) == ["open wb"]
 
 
@@ -357,7 +345,7 @@ def test_a_deciding_template_is_seen() -> None:
 
 
 def test_emit_does_not_decide() -> None:
-    for name, tree in MODULES.items():
+    for name, tree in module_trees().items():
         if not name.startswith("emitc.emit"):
             continue
         for node in ast.walk(tree):

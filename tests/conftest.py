@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--strict-skips") and not hasattr(config, "workerinput"):
         allowed = read_allowed(ALLOWED_SKIPS.read_text(encoding="utf-8"), HERE.parent)
         config.pluginmanager.register(SkipPolicy(allowed), "emitc-skip-policy")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keeps the folders whose tests share fixtures in one process; files elsewhere, as --dist=loadfile does."""
+    from tests.support.scheduling import FolderScheduling
+
+    return FolderScheduling(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.scheduling import scope_of
 from tests.support.skip_policy import ALLOWED_SKIPS, read_allowed, unexpected
 from tests.support.sweep_sampling import sampled, share
 
@@ -45,6 +46,7 @@ def run(folder: Path, *options: str, allowed: str) -> subprocess.CompletedProces
             "__init__.py",
             "conftest.py",
             "support/__init__.py",
+            "support/scheduling.py",
             "support/skip_policy.py",
             "support/sweep_sampling.py",
         ):
@@ -137,3 +139,11 @@ def test_the_committed_list_is_legal_and_allows_no_missing_tool() -> None:
     allowed = read_allowed(ALLOWED_SKIPS.read_text(encoding="utf-8"), TESTS.parent)
     missing = [("test_boot", "Skipped: not installed: qemu-system-arm")]
     assert unexpected(missing * 2, allowed) == missing
+
+
+def test_files_that_share_fixtures_run_in_one_process() -> None:
+    """The packages of every operator take more than a minute to make."""
+    assert scope_of("tests/emit/test_compilers.py::test_no_compiler_warns[gcc--O3]") == "tests/emit"
+    assert scope_of("tests/emit/test_suffixes.py::test_every_word_has_a_meaning") == "tests/emit"
+    assert scope_of("tests/emit/package_kinds/test_zig.py::test_x") == "tests/emit/package_kinds/test_zig.py"
+    assert scope_of("tests/test_x.py::test_y") == "tests/test_x.py", "the root's fixtures are cheap"

@@ -133,6 +133,7 @@ def test_no_compiler_warns(compiler: str, level: str, packages: Packages, tmp_pa
     run([*COMPILERS[compiler], *STRICT, level, *traced, *packages.includes, "-c", *packages.sources], tmp_path)
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize(("core", "family"), [("cortex-m4f", "fpu"), ("cortex-m4", "dsp"), ("cortex-m55", "mve")])
 def test_no_compiler_warns_of_what_it_alone_compiles(
     core: str, family: str, packages: Packages, tmp_path: Path
@@ -144,13 +145,10 @@ def test_no_compiler_warns_of_what_it_alone_compiles(
     run([*_cross(core), *STRICT, "-O2", *packages.includes, "-c", *sources], tmp_path)
 
 
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize(
     ("core", "level"),
-    [
-        pytest.param(core, level, marks=[pytest.mark.sweep(keep=1)] if core == "cortex-m33" else [])
-        for core in ("cortex-m7", "cortex-m33")
-        for level in ("-Og", "-O2", "-Os")
-    ],
+    [(core, level) for core in ("cortex-m7", "cortex-m33") for level in ("-Og", "-O2", "-Os")],
 )
 def test_inner_loops_find_their_registers_on_every_core(
     core: str, level: str, packages: Packages, tmp_path: Path

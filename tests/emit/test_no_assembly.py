@@ -50,6 +50,7 @@ def of_the_packages(preprocessed: str) -> str:
     return "\n".join(kept)
 
 
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("core", ["cortex-m0", "cortex-m3", "cortex-m4f", "cortex-m55", "rv32imac"])
 def test_plain_c_is_all_that_is_left(core: str, packages: Packages, tmp_path: Path) -> None:
     """Every kernel, as the compiler sees it after its preprocessor; without the option the cores have assembly."""
@@ -83,6 +84,7 @@ CASES: dict[str, Callable[[], bytes]] = {
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize(("target", "board"), [("cortex-m4f", "qemu_m4"), ("cortex-m55", "qemu_m55")])
 @pytest.mark.parametrize("case", CASES)
 def test_plain_c_has_the_same_results(case: str, target: str, board: str, tmp_path: Path) -> None:

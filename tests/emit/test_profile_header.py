@@ -119,6 +119,7 @@ def test_every_run_is_recorded_with_its_layers(package: Path, tmp_path: Path) ->
     assert all(run.total == 100 * (len(layers) + 1) for run in profile.runs)
 
 
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("records", [1, 6, 7, 8, 9, 13, 100])
 def test_a_ring_of_any_size_keeps_the_latest_records(records: int, package: Path, tmp_path: Path) -> None:
     printed = _run(package, tmp_path, "-DEMITC_TRACE", f"-DRECORDS={records}")

@@ -33,6 +33,7 @@ def sources(compiled: Compiled) -> tuple[str, str, str]:
     return code, weights, header
 
 
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("target", ["generic32", "cortex-m4f", "cortex-m55"])
 @pytest.mark.parametrize("model", ["kws_ref_int8.tflite", "digits_qdq.onnx"])
 def test_the_bits_stay(model: str, target: str) -> None:

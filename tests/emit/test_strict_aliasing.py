@@ -66,6 +66,7 @@ int main(void)
 """
 
 
+@pytest.mark.sweep(keep=8)
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("model", SHIPPED)
@@ -90,6 +91,7 @@ def test_on_the_host(model: str, target: str, compiler: str, tmp_path: Path) -> 
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize(("target", "board"), [("cortex-m4f", "qemu_m4"), ("cortex-m55", "qemu_m55")])
 @pytest.mark.parametrize("model", SHIPPED)
 def test_on_emulated_cores(

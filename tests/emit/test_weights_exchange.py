@@ -63,6 +63,7 @@ def answers(model: Path) -> tuple[list[Any], list[Any]]:
     return inputs, [outputs[0] for outputs in golden_run(made, "auto", inputs, preserve=False).outputs]
 
 
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("target", ["generic32", *BOARDS.values()])
 def test_another_training_fits_the_code_of_every_target(nets: Path, tmp_path: Path, target: str) -> None:
     made = package(nets, tmp_path / "package", target=target)

@@ -111,6 +111,7 @@ def test_requests_without_an_answer(folder: Path, arguments: tuple[str, ...], wh
     assert report.startswith(f"error: {what}\n") and f"  try:   {hint}\n  code:  E0102" in report
 
 
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("method", ["minmax", "percentile", "entropy", "mse"])
 def test_every_method_gives_a_model_whose_c_matches_the_engine(method: str, folder: Path) -> None:
     code, report = quantize(folder, "--method", method, "--test", str(folder / "test.npz"))

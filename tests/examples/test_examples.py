@@ -198,6 +198,7 @@ def wake_word_lines() -> list[str]:
 
 
 @pytest.mark.board
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("board", TOOLS)
 def test_the_wake_word_is_heard_where_the_interpreter_hears_it_and_nowhere_else(board: str, tmp_path: Path) -> None:
     expected = wake_word_lines()

@@ -143,6 +143,7 @@ def test_structure(case: PassCase) -> None:
     check_structure("fold-pad", case)
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("disabled", [(), ("fold-pad",), ("fold-zero-point",)], ids=["on", "off", "without_zero_point"])
 def test_numbers(tmp_path: Path, disabled: tuple[str, ...]) -> None:
     reports = check_numbers(CASES, tmp_path, *disabled)

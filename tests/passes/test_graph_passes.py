@@ -228,6 +228,7 @@ ALL = [*CONSTANTS, *DEAD, *VIEWS]
 NAMES = ("fold-constants", "drop-dead", "alias-views")
 
 
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("disabled", [(), *((name,) for name in NAMES)], ids=["on", *NAMES])
 def test_numbers(tmp_path: Path, disabled: tuple[str, ...]) -> None:
     for report in check_numbers(ALL, tmp_path, *disabled):

@@ -64,6 +64,7 @@ CASES = {
 }
 
 
+@pytest.mark.sweep(keep=5)
 @pytest.mark.parametrize("kind", ["conv", "depthwise", "gemm"])
 @pytest.mark.parametrize("case", CASES)
 def test_the_engine_sees_no_rounded_bias(case: str, kind: str, tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def whole_numbers(compiled: Compiled, samples: int) -> list[tuple[Array, ...]]:
     return [tuple(rng.integers(-3, 4, shape).astype(np.float32) for shape in shapes) for _ in range(samples)]
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("variant", CORES)
 def test_sums_are_limited_as_the_engine_limits_them(variant: str, tmp_path: Path) -> None:
     compiled = compiled_for(variant, tmp_path)

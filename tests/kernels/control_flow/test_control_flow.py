@@ -34,6 +34,7 @@ from tests.support.models.control_flow import (
 )
 
 
+@pytest.mark.sweep(keep=7)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_equal_the_interpreter_bit_for_bit(name: str, tmp_path: Path) -> None:
     pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")

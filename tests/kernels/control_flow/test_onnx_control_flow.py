@@ -54,6 +54,7 @@ def compiled(made: ModelProto, folder: Path, **options: object) -> Compiled:
     return compile_model(path, **options)
 
 
+@pytest.mark.sweep(keep=9)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_equal_the_runtime(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")

@@ -85,6 +85,7 @@ def _qdq(name: str, dtype: str, per_channel: bool, bias: bool) -> OnnxCase:
     return OnnxCase(name, "", inputs, nodes=tuple(nodes))
 
 
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize(
     ("dtype", "per_channel", "bias"),
     [("int8", False, True), ("int8", True, True), ("int8", True, False), ("uint8", False, False)],

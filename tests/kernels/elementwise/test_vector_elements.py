@@ -183,6 +183,7 @@ def _edges(graph: Graph, samples: int, seed: int) -> list[list[Array]]:
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize(("target", "board"), [("cortex-m4f", "qemu_m4"), ("cortex-m55", "qemu_m55")])
 def test_on_emulated_cores(target: str, board: str, tmp_path: Path) -> None:
     scales = (0.5, 3.7)

@@ -204,6 +204,7 @@ PADS = [
 ]
 
 
+@pytest.mark.sweep(keep=5)
 @pytest.mark.parametrize(
     "table",
     [VIEWS, TRANSPOSES, CONCATENATIONS, SPLITS, SLICES, GATHERS, REPEATS, BLOCKS, PADS],

@@ -88,6 +88,7 @@ def qlinear_cases(dtype: str, y_scale: float, y_zero: int) -> list[OnnxCase]:
     ]
 
 
+@pytest.mark.sweep(keep=4)
 @pytest.mark.parametrize(("dtype", "y_scale", "y_zero"), OUTPUTS)
 def test_qlinear_softmax_has_the_engines_bits(dtype: str, y_scale: float, y_zero: int) -> None:
     prove_onnx(qlinear_cases(dtype, y_scale, y_zero), 6).check()
@@ -111,6 +112,7 @@ def dequantized_cases(dtype: str, y_scale: float, y_zero: int) -> list[OnnxCase]
     ]
 
 
+@pytest.mark.sweep(keep=4)
 @pytest.mark.parametrize(("dtype", "y_scale", "y_zero"), OUTPUTS)
 def test_softmax_between_dequantize_and_quantize_has_the_engines_bits(dtype: str, y_scale: float, y_zero: int) -> None:
     proven = prove_onnx(dequantized_cases(dtype, y_scale, y_zero), 6)

@@ -129,6 +129,7 @@ def test_there_and_back_has_the_bits_of_the_engine(element: str) -> None:
     prove_onnx(cases, 3).check()
 
 
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("element", ["int8", "uint8", "int16", "uint16"])
 def test_codes_of_the_engine(element: str) -> None:
     """Written and read as such, without zero point where that is allowed too."""
@@ -281,6 +282,7 @@ def all_codes(element: str) -> Array:
     return np.arange(low, high + 1).astype(TYPES[element])
 
 
+@pytest.mark.sweep(keep=6)
 @pytest.mark.parametrize("scaled", ["constant", "computed"])
 @pytest.mark.parametrize("element", [name for name in TYPES if name != "float16"])
 def test_every_code_is_dequantized(element: str, scaled: str, tmp_path: Path) -> None:
@@ -293,6 +295,7 @@ def test_every_code_is_dequantized(element: str, scaled: str, tmp_path: Path) ->
     proved(tmp_path, model, list(inputs.values()), [evaluated(model, inputs)])
 
 
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("zero", [False, True], ids=["bare", "zero"])
 @pytest.mark.parametrize("element", ["float8e4m3fn", "float8e5m2", "float4e2m1"])
 def test_every_rounding_to_a_small_float(element: str, zero: bool, tmp_path: Path) -> None:
@@ -304,6 +307,7 @@ def test_every_rounding_to_a_small_float(element: str, zero: bool, tmp_path: Pat
     proved(tmp_path, model, [x], [evaluated(model, {"x": x})])
 
 
+@pytest.mark.sweep(keep=6)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(
     ("element", "codes"),
@@ -371,6 +375,7 @@ def engine(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> Array:
     return np.asarray(session.run(None, dict(inputs))[0])
 
 
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("element", ["int8", "uint8", "int16", "uint16"])
 def test_float16_is_dequantized_to(element: str, tmp_path: Path) -> None:
     """The product in float32, then the nearest float16; the largest ones overflow."""
@@ -398,6 +403,7 @@ def test_float16_moves_between_the_two(tmp_path: Path) -> None:
 # ---- constants and moves ----
 
 
+@pytest.mark.sweep(keep=6)
 @pytest.mark.parametrize("element", [name for name in TYPES if name != "float16"])
 @pytest.mark.parametrize("block", [0, 3])
 def test_constants_are_read_and_moved(element: str, block: int, tmp_path: Path) -> None:

@@ -372,6 +372,7 @@ IMAGES: list[Case] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sweep(keep=4)
 @pytest.mark.parametrize(
     "table",
     [CONVOLUTIONS, DEPTHWISE, BETWEEN, OTHERS, FUNCTIONS, IMAGES, JOINED, REDUCED],

@@ -27,6 +27,7 @@ LONGER: list[Case] = [
 ]
 
 
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("variant", CORES)
 @pytest.mark.parametrize("cases", [test_svdf.CASES, test_lstm.CASES, LONGER], ids=["svdf", "lstm", "longer"])
 def test_on_this_machine(variant: str, cases: list[Case]) -> None:

@@ -37,6 +37,7 @@ def _case(name: str, kind: str, dtype: str, keep: int, low: float | None = None,
     return OnnxCase(f"{name}_{keep}", kind, inputs, {"keepdims": keep})  # type: ignore[arg-type]
 
 
+@pytest.mark.sweep(keep=5)
 @pytest.mark.parametrize("kind", FLOAT)
 def test_reductions_of_floats_are_within_the_tolerance_of_the_engine(kind: str) -> None:
     low = 0.5 if kind == "ReduceLogSum" else -2.0
@@ -55,6 +56,7 @@ def test_node_tests_of_arguments() -> None:
     check_node_tests(node_tests("ArgMax", "ArgMin"))
 
 
+@pytest.mark.sweep(keep=6)
 @pytest.mark.parametrize(
     ("kind", "dtype"),
     # onnxruntime has no kernel for two of them on int64.

@@ -47,6 +47,7 @@ def channels() -> list[Case]:
     return [case for case in EVERY if case.custom_code.startswith(("SignalFilterBank", "SignalPCAN"))]
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("variant", TARGETS)
 def test_on_the_host(variant: str) -> None:
     proven = prove([*shorts(), *channels()], samples=SAMPLES, target=TARGETS[variant][0])
@@ -67,6 +68,7 @@ def test_on_the_host(variant: str) -> None:
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize(
     ("variant", "cases"),
     [("dsp", shorts()), ("dsp", channels()), ("mve", shorts()), ("mve", channels()), ("fpu", channels())],

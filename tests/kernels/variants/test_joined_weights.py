@@ -79,6 +79,7 @@ def _only(name: str) -> Callable[..., float]:
     return lambda _bound, _target, row=None: 0.0 if row and row.name == name else 1.0
 
 
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_bit_is_that_of_reference_and_engine(name: str) -> None:
     cases = [*_joined(), *_apart()]
@@ -99,6 +100,7 @@ def test_every_bit_is_that_of_reference_and_engine(name: str) -> None:
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("optimize", ["speed", "size"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_on_an_emulated_core(name: str, optimize: str, tmp_path: Path) -> None:

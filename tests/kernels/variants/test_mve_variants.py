@@ -170,6 +170,7 @@ def _every_node_gets_it() -> Iterator[None]:
         yield
 
 
+@pytest.mark.sweep(keep=4)
 @pytest.mark.parametrize("table", CASES)
 def test_on_the_host(table: str) -> None:
     cases = list(CASES[table]())
@@ -208,6 +209,7 @@ def test_float_factors_on_the_host() -> None:
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("table", CASES)
 def test_on_an_emulated_cortex_m55(table: str, tmp_path: Path) -> None:
     model = tmp_path / "cases.tflite"

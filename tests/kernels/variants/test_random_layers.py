@@ -181,7 +181,7 @@ def test_sampled_layers() -> None:
     _agree(layers(0), sanitize=True)
 
 
-@pytest.mark.sweep(keep=7)
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("batch", range(1, BATCHES))
 def test_all_layers(batch: int) -> None:
     _agree(layers(batch), sanitize=batch % 4 == 1)

@@ -63,10 +63,8 @@ XPULP_MORE: list[Case] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "variant",
-    ["dsp", *(pytest.param(v, marks=pytest.mark.sweep(keep=2)) for v in ("mve", "mul32", "swar", "gpr31", "xpulp"))],
-)
+@pytest.mark.sweep(keep=3)
+@pytest.mark.parametrize("variant", ["dsp", "mve", "mul32", "swar", "gpr31", "xpulp"])
 @pytest.mark.parametrize(
     "module", [test_conv_2d, test_depthwise_conv_2d, test_fully_connected], ids=lambda m: m.__name__
 )
@@ -79,6 +77,7 @@ def test_tables_of_the_portable_kernels(module: object, variant: str) -> None:
     assert any(o.step is not None and o.step.variant == variant for o in proven.outcomes.values())
 
 
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("variant", sorted(TARGETS))
 def test_shapes_with_remainders(variant: str) -> None:
     proven = prove(MORE, target=TARGETS[variant])
@@ -216,7 +215,7 @@ def test_kernels_without_working_memory(cases: list[Case]) -> None:
     assert not any(step.scratch for step in lean)
 
 
-@pytest.mark.sweep(keep=1)
+@pytest.mark.sweep(keep=0)
 @pytest.mark.parametrize("name", ["dsp-2px", "dsp-2px-rowwise", "dsp-1px"])
 def test_convolutions_of_fewer_pixels(name: str) -> None:
     """Tables and remainders: of channels, of pixels, of values; windows that reach outside. Working memory is less."""
@@ -269,7 +268,7 @@ def _stretches() -> list[Case]:
     ]
 
 
-@pytest.mark.sweep(keep=1)
+@pytest.mark.sweep(keep=0)
 @pytest.mark.parametrize("name", ["dsp-stretch4", "dsp-stretch3"])
 def test_convolutions_of_pixels_that_read_one_stretch(name: str) -> None:
     def cost(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
@@ -303,6 +302,7 @@ def _of_onnx() -> list[OnnxCase]:
 FACTORS = {"dsp": "_f32", "swar": "_exact", "mul32": "_exact", "xpulp": "_exact"}
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("variant", sorted(FACTORS))
 def test_float_factors(variant: str) -> None:
     proven = prove_onnx(_of_onnx(), target=TARGETS[variant])
@@ -315,7 +315,8 @@ def test_float_factors(variant: str) -> None:
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
-@pytest.mark.parametrize("board", ["qemu_m4", pytest.param("qemu_m3", marks=pytest.mark.sweep)])
+@pytest.mark.sweep(keep=1)
+@pytest.mark.parametrize("board", ["qemu_m4", "qemu_m3"])
 @pytest.mark.parametrize("optimize", ["speed", "size"])
 def test_float_factors_on_emulated_cores(board: str, optimize: str, tmp_path: Path) -> None:
     """Where the instructions are the core's own, and no vector unit and no C stands in for them."""
@@ -325,10 +326,9 @@ def test_float_factors_on_emulated_cores(board: str, optimize: str, tmp_path: Pa
     assert on_emulator(compiled, board, reference="auto", samples=1, seed=0, layers=False, workdir=tmp_path).match
 
 
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("variant", sorted(TARGETS))
-@pytest.mark.parametrize(
-    "seed", [pytest.param(0), *(pytest.param(s, marks=pytest.mark.sweep(keep=1)) for s in range(1, 6))]
-)
+@pytest.mark.parametrize("seed", range(6))
 def test_random_layers(seed: int, variant: str) -> None:
     makers = (convolution, depthwise_convolution, dense)
     cases = [makers[i % 3](f"{makers[i % 3].__name__}_{i}", Draws(9000 + 100 * seed + i)) for i in range(48)]

@@ -412,7 +412,7 @@ def few(family: str) -> list[OnnxCase]:
     return cases[:: 1 + len(cases) // _FEW]
 
 
-@pytest.mark.sweep(keep=3)
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize(("variant", "family"), [(v, f) for v, found in TEMPLATES.items() for f in found])
 def test_every_case_has_the_engines_bits(variant: str, family: str) -> None:
     with preferring(variant):
@@ -447,7 +447,7 @@ emulated = pytest.mark.skipif(
 
 
 @emulated
-@pytest.mark.sweep(keep=2)
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("variant", sorted(TARGETS))
 def test_on_emulated_cores(variant: str, tmp_path: Path) -> None:
     board = "qemu_m55" if variant == "mve" else "qemu_m4"

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import jinja2
@@ -22,7 +22,7 @@ from emitc.emit.suffixes import suffixes
 from emitc.emit.template_cache import TemplateCache
 from emitc.emit.wrap import wrapped
 from emitc.errors import EmitcError, Where, first_name
-from emitc.layer import Param
+from emitc.layer import PLAIN, KernelSpec, Param
 from emitc.program import Program, Step
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
@@ -86,26 +86,32 @@ def template_paths() -> frozenset[str]:
 
 def takes_formula(template: str) -> bool:
     """Whether one of emitc's templates prints the kernel of the layer's formula."""
-    macro = _kernel_macro(environment().get_template(f"kernels/{template}.c.j2").module)
-    return len(set(macro.arguments) - {_MEMBERS}) == 2
+    module = _printed(environment(), template, PLAIN, "")
+    return hasattr(module, "kernel") and len(set(module.kernel.arguments) - {_MEMBERS}) == 2
 
 
 def template_problem(name: str, text: str) -> str:
     """What is wrong with the text of a kernel's template, "" where it can be used."""
     try:
-        module = environment(((name, text),)).get_template(f"kernels/{name}.c.j2").module
+        module = _printed(environment(((name, text),)), name, PLAIN, f"emitc_{name}")
     except jinja2.TemplateSyntaxError as error:
         return f"{error.message} (line {error.lineno})"
     except jinja2.TemplateError as error:
         return f"{type(error).__name__}: {error.message}"
-    if not hasattr(module, "kernel") and not hasattr(module, "functions"):
-        return "it has no macro kernel"
+    if not hasattr(module, "kernel") and not str(module).strip():
+        return "it has no macro kernel, and no text"
     return "" if hasattr(module, "layer") or hasattr(module, "arguments") else "it has no macro layer and no arguments"
 
 
-def _kernel_module(env: jinja2.Environment, template: str) -> jinja2.environment.TemplateModule:
+@lru_cache(maxsize=1024)
+def _printed(env: jinja2.Environment, template: str, spec: KernelSpec, name: str) -> jinja2.environment.TemplateModule:
+    """A kernel's template, printed for a specification `f`. name: the kernel's in C."""
     folder = "" if template.partition("/")[0] in _backend_folders() else "kernels/"
-    return env.get_template(f"{folder}{template}.c.j2").module
+    return env.get_template(f"{folder}{template}.c.j2").make_module({"f": spec, "name": name})
+
+
+def _kernel_module(env: jinja2.Environment, step: Step) -> jinja2.environment.TemplateModule:
+    return _printed(env, step.template, step.spec, f"emitc_{step.kernel}")
 
 
 @jinja2.pass_environment
@@ -115,40 +121,33 @@ def members(env: jinja2.Environment, step: Step) -> tuple[Param, ...]:
     A layer carries all facts about its window or its output, because the scheduler reads them too. One kernel
     specification may need fewer.
     """
-    unread = getattr(_kernel_module(env, step.template), "unread", None)
+    unread = getattr(_kernel_module(env, step), "unread", None)
     names = set() if unread is None else set(str(unread(step.spec)).split())
     return tuple(param for param in step.params if param.name not in names)
 
 
 def _kernel(program: Program, step: Step) -> str:
-    """The kernel of a step.
+    """The kernel of a step: the struct of its parameters, and the template's text.
 
-    Its macro takes the spec where the template serves several, then the formula. The macro `functions` prints what follows
-    the struct of the parameters. The macro `kernel` prints the struct itself, from `members` where it takes them.
+    A template whose kernel has something in front of the struct has a macro `kernel` instead, which prints the struct too, from
+    `members` where it takes them. It takes the spec where the template serves several, then the formula.
     """
     env = environment(program.templates)
     with _of_a_plugin(program, step.template):
-        module = _kernel_module(env, step.template)
-        macro, own = _kernel_macro(module), members(env, step)
+        module, own = _kernel_module(env, step), members(env, step)
+        if not hasattr(module, "kernel"):
+            partial = env.get_template("partials/layer.c.j2").module
+            return f"{partial.struct(f'emitc_{step.kernel}', own)}\n\n{module}"  # type: ignore[attr-defined]
+        macro: Macro = module.kernel
         values = (step.spec, step.formula)[: len(set(macro.arguments) - {_MEMBERS})]
-        text = str(macro(*values, **({_MEMBERS: own} if _MEMBERS in macro.arguments else {})))
-        if not hasattr(module, "functions"):
-            return text
-        partial = env.get_template("partials/layer.c.j2").module
-        return f"{partial.struct(f'emitc_{step.kernel}', own)}\n\n{text}"  # type: ignore[attr-defined]
-
-
-def _kernel_macro(module: jinja2.environment.TemplateModule) -> Macro:
-    """The macro of a template that prints the kernel."""
-    macro: Macro = module.functions if hasattr(module, "functions") else module.kernel  # type: ignore[attr-defined]
-    return macro
+        return str(macro(*values, **({_MEMBERS: own} if _MEMBERS in macro.arguments else {})))
 
 
 def _layer(program: Program, step: Step) -> str:
     """The function of a step: by the template's macro, or the one that calls the kernel with the arguments that it states."""
     with _of_a_plugin(program, step.template):
         env = environment(program.templates)
-        module = _kernel_module(env, step.template)
+        module = _kernel_module(env, step)
         if hasattr(module, "layer"):
             return str(module.layer(step))
         partial = env.get_template("partials/layer.c.j2").module
@@ -176,8 +175,8 @@ def _require_one_struct(program: Program) -> None:
     seen: dict[str, list[tuple[str, str]]] = {}
     for step in program.every_step:
         with _of_a_plugin(program, step.template):
-            module = _kernel_module(env, step.template)
-            if hasattr(module, "functions") or _MEMBERS in _kernel_macro(module).arguments:
+            module = _kernel_module(env, step)
+            if not hasattr(module, "kernel") or _MEMBERS in module.kernel.arguments:
                 own = [(param.name, param.c_type) for param in members(env, step)]
                 assert seen.setdefault(step.kernel, own) == own, f"{step.name} has other parameters than {step.kernel}"
 
@@ -200,7 +199,7 @@ def _needs_math(env: jinja2.Environment, step: Step) -> bool:
 
     `math` is true, or a macro of the spec that prints something where the kernel needs it.
     """
-    stated = getattr(_kernel_module(env, step.template), "math", False)
+    stated = getattr(_kernel_module(env, step), "math", False)
     if isinstance(stated, Macro):
         stated = str(stated(step.spec)).strip() != ""
     return stated or (step.formula is not None and step.formula.math)

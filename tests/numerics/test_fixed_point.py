@@ -114,7 +114,7 @@ def test_c_reciprocal_equals_python(tmp_path: Path) -> None:
         f"    int32_t {name};\n" for name in ("rows", "depth", "steps", "bits", "clamp_low", "clamp_high")
     )
     template = environment().get_template("kernels/normalization/softmax.c.j2")
-    kernel = f"struct emitc_softmax {{\n{members}}};\n{template.module.functions(PLAIN)}"  # type: ignore[attr-defined]
+    kernel = f"struct emitc_softmax {{\n{members}}};\n{template.render(f=PLAIN)}"
     source, library = tmp_path / "reciprocal.c", tmp_path / "reciprocal.so"
     source.write_text(
         '#include "emitc_bits.h"\n'

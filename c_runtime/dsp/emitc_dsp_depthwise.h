@@ -30,7 +30,7 @@ EMITC_ALWAYS_INLINE int32_t emitc_low_high_mac(int32_t acc, uint32_t a, uint32_t
 }
 
 /* acc + for each of the `taps` pixels listed at `at`, its values of the four channels times four weights from w on. */
-#define EMITC_SPREAD_FUNCTION(name, type) \
+#define EMITC_GATHERED_FUNCTION(name, type) \
     EMITC_ALWAYS_INLINE emitc_acc4 name(emitc_acc4 acc, const type *const *at, emitc_channels from, const int8_t *w, \
         int32_t taps) \
     { \
@@ -47,8 +47,8 @@ EMITC_ALWAYS_INLINE int32_t emitc_low_high_mac(int32_t acc, uint32_t a, uint32_t
         } \
         return acc; \
     }
-EMITC_SPREAD_FUNCTION(emitc_spread_mac4, int8_t)
-EMITC_SPREAD_FUNCTION(emitc_spread_int16_mac4, int16_t)
+EMITC_GATHERED_FUNCTION(emitc_gathered_mac4, int8_t)
+EMITC_GATHERED_FUNCTION(emitc_gathered_int16_mac4, int16_t)
 
 /* The same of four channels side by side, from `channel` on. */
 EMITC_ALWAYS_INLINE emitc_acc4 emitc_adjacent_int16_mac4(emitc_acc4 acc, const int16_t *const *at, int32_t channel,

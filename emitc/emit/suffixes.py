@@ -27,7 +27,7 @@ _WORDS = MappingProxyType({
     "wide": "sums have 64 bits",
     "limited": "outputs have limits",
     "late": "the bias is added to the sum at its end",
-    "spread": "filters lie value by value",
+    "interleaved": "filters lie value by value",
     "zero": "all weights have one zero point",
     "wz": "weights have zero points",
     "joined": "weights of two channels are one number of 16 bits",

@@ -158,12 +158,12 @@ SCALAR = {
 WIDER = {
     "cortex-m4": {
         "conv_2d_dsp", "matrix_dsp", "row_dsp", "depthwise_conv_2d_dsp", "average_pool_2d_dsp", "max_pool_2d_dsp",
-        "weighted_sum_dsp", "product_dsp", "conv_2d_shorts_dsp", "row_shorts_dsp", "depthwise_spread_dsp",
+        "weighted_sum_dsp", "product_dsp", "conv_2d_s16_dsp", "row_s16_dsp", "depthwise_conv_2d_multiplier_dsp",
         "rescaled_sum_dsp",
     },
     "cortex-m55": {
         "conv_2d_mve", "depthwise_conv_2d_mve", "depthwise_3x3_mve", "row_mve", "dots_mve", "average_pool_2d_mve",
-        "max_pool_2d_mve", "conv_2d_shorts_mve", "depthwise_spread_mve", "product_mve", "lookup_mve",
+        "max_pool_2d_mve", "conv_2d_s16_mve", "depthwise_conv_2d_multiplier_mve", "product_mve", "lookup_mve",
         "rescaled_sum_mve", "dequantize_mve", "softmax_mve", "softmax_s16_mve",
     },
 }  # fmt: skip

@@ -121,7 +121,7 @@ def float_layer(
         if bias_last:
             spec = spec.extended("_late", bias_last=True)
     if by_tap and not w.is_constant:
-        spec = spec.extended("_spread", interleaved=True)
+        spec = spec.extended("_interleaved", interleaved=True)
     return Layer(
         "convolution/conv_2d_float", "portable", tuple(operands), tuple(constants), params, overlaps=overlaps,
         macs=bound.output.elements * w.elements // channels, spec=spec,

@@ -59,7 +59,7 @@ def mve_depthwise(problem: MacProblem) -> Layer:
     if spec.reduced:
         factors = np.array([reduced_multiplier(int(q)) << 16 for q in factors], np.int64)
         shift = Table("right", "int8_t", _filled(15 - shifts - 16), "right shift of the product")
-    spread = outputs // multiplier - outputs // _LANES * _LANES // multiplier
+    channels = outputs // multiplier - outputs // _LANES * _LANES // multiplier
     values = tuple(problem.filters.reshape(-1).tolist())
     folded = FoldedWeights(problem, problem.matrix.astype(np.int64), accumulation.bias_of(bound, out), scale, spec)
     tables = (
@@ -67,7 +67,9 @@ def mve_depthwise(problem: MacProblem) -> Layer:
         Table("bias", "int32_t", _filled(folded.bias), "bias per output channel", alignment=4),
         Table("multiplier", "int32_t", _filled(factors), "multiplier per output channel"),
         shift,
-        Table("spread", "int8_t", _filled(spread), "input channel of each output, from that of the first of four on"),
+        Table(
+            "channels", "int8_t", _filled(channels), "input channel of each output, from that of the first of four on"
+        ),
     )
     params = (
         *problem.window_params,
@@ -76,7 +78,9 @@ def mve_depthwise(problem: MacProblem) -> Layer:
         *problem.output_limits,
     )
     ahead = _ahead(problem, range(0, out, _LANES))
-    return folded.layer("convolution/depthwise_spread_mve", tables, params, ahead=ahead, headers=("emitc_mve.h",))
+    return folded.layer(
+        "convolution/depthwise_conv_2d_multiplier_mve", tables, params, ahead=ahead, headers=("emitc_mve.h",)
+    )
 
 
 def dsp_depthwise(problem: MacProblem) -> Layer:
@@ -101,7 +105,7 @@ def dsp_depthwise(problem: MacProblem) -> Layer:
     outputs = problem.output_params if is_int16 else problem.output_limits
     suffix = f"{folded.spec.suffix}_{form}" if form else folded.spec.suffix
     return replace(folded, spec=replace(folded.spec, suffix=suffix, window=form)).layer(
-        "convolution/depthwise_spread_dsp",
+        "convolution/depthwise_conv_2d_multiplier_dsp",
         tables,
         (*problem.window_params, problem.zero_point, *multiplied, *outputs),
         scratch=(

@@ -67,7 +67,7 @@ def dsp_convolution(problem: MacProblem) -> Layer:
     weights = packed_table(values, problem.bound.input(1).shape, dsp_int8.CHANNEL_PAIRS, dsp_int8.PIXELS)
     of_pair = Param("words", "int32_t", words, "of the weights of two channels")
     return folded.layer(
-        "convolution/conv_2d_shorts_dsp",
+        "convolution/conv_2d_s16_dsp",
         (weights, *number_tables(folded)),
         (*problem.window_params, of_pair, *problem.output_params),
         scratch=(Scratch("windows", 4 * dsp_int8.PIXELS * words),),
@@ -86,7 +86,7 @@ def _rows(folded: FoldedWeights) -> Layer:
     values = np.concatenate([blocks, folded.filters[whole:].reshape(-1)])
     weights = packed_table(values, problem.bound.input(1).shape, "four channels at a time", 1)
     return folded.layer(
-        "matrix/row_shorts_dsp",
+        "matrix/row_s16_dsp",
         (weights, *number_tables(folded)),
         (*problem.size_params, *problem.output_params),
         ahead=whole_window(out, BLOCK, _BYTES),
@@ -102,7 +102,7 @@ def mve_convolution(problem: MacProblem) -> Layer:
         raise NoKernel(DILATED)
     weights = packed_table(folded.filters.reshape(-1), problem.bound.input(1).shape, "filter by filter", 1)
     return folded.layer(
-        "convolution/conv_2d_shorts_mve",
+        "convolution/conv_2d_s16_mve",
         (weights, *number_tables(folded)),
         (*problem.window_params, *problem.output_params),
         ahead=whole_window(problem.channels, BLOCK, _BYTES),

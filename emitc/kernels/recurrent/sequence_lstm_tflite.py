@@ -103,7 +103,7 @@ def in_float(bound: BoundNode) -> bool:
     return bound.input(X).dtype is DType.FLOAT32
 
 
-def in_shorts(bound: BoundNode) -> bool:
+def is_int16(bound: BoundNode) -> bool:
     return bound.input(X).dtype is DType.INT16
 
 
@@ -158,7 +158,7 @@ def _require_scales(bound: BoundNode) -> None:
     x, h, c, y = bound.input(X), bound.input(_H), bound.input(_C), bound.output
     require_quantization(bound, x, h, c, y)
     require_one_scale(bound, *(bound.input(position) for position in (*INPUT, *RECURRENT)))
-    if in_shorts(bound):
+    if is_int16(bound):
         int16x8.require_symmetric(bound)
     for tensor in (*(bound.input(position) for position in (*INPUT, *RECURRENT)), c):
         if tensor.zero_point:
@@ -178,7 +178,7 @@ def _require_scales(bound: BoundNode) -> None:
             f"a power of two from 2**{-12 - MAX_LEFT} to 2**{MAX_LEFT - 12} is expected", "quantize the model again", c,
         )  # fmt: skip
     gates, products = _real_factors(bound)
-    limit = int16x8.FACTOR_LIMIT if in_shorts(bound) else FACTOR_LIMIT
+    limit = int16x8.FACTOR_LIMIT if is_int16(bound) else FACTOR_LIMIT
     if max(gates) >= limit or max(products) > 1.0:
         raise illegal(
             bound, "an output scale is out of proportion",
@@ -188,7 +188,7 @@ def _require_scales(bound: BoundNode) -> None:
 
 
 def _require_sums(bound: BoundNode) -> None:
-    wide = in_shorts(bound)
+    wide = is_int16(bound)
     reach, limit = (1 << 15, int16x8.SUM_MAX) if wide else (256, INT32_MAX)
     for weights, bias in (*zip(INPUT, _B, strict=True), *((position, None) for position in RECURRENT)):
         worst = reach * np.abs(bound.input(weights).array().astype(np.int64)).sum(axis=1)
@@ -250,7 +250,7 @@ def _sixteen_bits(values: Int64) -> Int64:
 def _integer_step(bound: BoundNode, x: Int64, h: Int64, c: Int64) -> tuple[Int64, Int64]:
     """h and c [B, U] after a step."""
     gates, (keep, add, out) = multipliers(bound)
-    scaled = requantize_reduced if in_shorts(bound) else requantize
+    scaled = requantize_reduced if is_int16(bound) else requantize
     x, h = x - bound.input(X).zero_point, h - bound.input(_H).zero_point
     sums = []
     for k in range(GATES):
@@ -361,7 +361,7 @@ def lower(bound: BoundNode) -> Layer:
         _weights("w", bound, INPUT, "int8_t", "input weights"),
         _weights("r", bound, RECURRENT, "int8_t", "recurrent weights"),
     )
-    if in_shorts(bound):
+    if is_int16(bound):
         factors = int16x8.tables([m.q31 for m in gates], [m.shift for m in gates], _SHORTS, extent)
         tables = (*tables, Table("bias", "int64_t", biases, "biases of each unit's gates"), *factors, sigmoid_table())
     else:
@@ -389,7 +389,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("tanh_factor", "int32_t", factor, "of the cell state"),
         Param("tanh_right", "int32_t", right),
     )
-    template = "recurrent/sequence_lstm_s16" if in_shorts(bound) else "recurrent/sequence_lstm"
+    template = "recurrent/sequence_lstm_s16" if is_int16(bound) else "recurrent/sequence_lstm"
     return Layer(template, "portable", (X,), tables, params, overlaps=_overlaps(bound), macs=work(bound))
 
 

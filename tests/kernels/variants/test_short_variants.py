@@ -31,8 +31,8 @@ SAME = Slide(padding="SAME")
 SCALES = Scales(factor=2.0**-9)
 CORES = {"dsp": ("cortex-m4", "qemu_m4"), "mve": ("cortex-m55", "qemu_m55")}
 TEMPLATES = {
-    "dsp": {"conv_2d_shorts_dsp", "row_shorts_dsp"},
-    "mve": {"conv_2d_shorts_mve"},
+    "dsp": {"conv_2d_s16_dsp", "row_s16_dsp"},
+    "mve": {"conv_2d_s16_mve"},
 }
 
 
@@ -95,7 +95,7 @@ def test_depthwise_layers(variant: str) -> None:
     alone = {} if variant == "mve" else {"short_2": "depthwise_conv_2d"}  # less than four channels
     assert {name for name in templates if name not in alone} == {case.id for case in spread_cases()} - set(alone)
     assert {
-        name: template for name, template in templates.items() if template != f"depthwise_spread_{variant}"
+        name: template for name, template in templates.items() if template != f"depthwise_conv_2d_multiplier_{variant}"
     } == alone
 
 

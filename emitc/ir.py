@@ -149,9 +149,9 @@ class Tensor:
     """One value of the graph; a constant when `data` is set, a state variable when `initial` is.
 
     A state variable keeps its value from one run to the next, outside of the arena; `initial` is what it holds before the
-    first. A node that has it among its inputs reads what it holds then; one that has it among its outputs writes it. Any
-    number of nodes may do either, so that the order of the nodes that touch one variable, themselves or through an alias of
-    it, is part of the graph's meaning.
+    first. A node that has it among its inputs reads what it holds then; one that has it among its outputs writes it. Any number
+    of nodes may do either. So the order of the nodes that touch one variable, themselves or through an alias of it, is part of
+    the graph's meaning.
 
     name: unique within the graph. label: what the model calls it, possibly hostile text. source: its index in the model
     file, -1 for one that emitc made. alias_of: name of the tensor whose bytes it shares under another shape. order: where

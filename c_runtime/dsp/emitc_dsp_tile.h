@@ -465,8 +465,8 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_two_sums(
     return emitc_two_end(emitc_two_more(emitc_two_start(bias, joined), x, weights, words, joined), joined);
 }
 
-/* Functions that do emitc_two_more for `blocks` sums that follow each other, whose weights are `step` bytes apart, and
- * the same for the first pixel alone, whose words follow each other in x. */
+/* Functions that do emitc_two_more for `blocks` sums that follow each other, whose weights lie `step` bytes from each
+ * other, and the same for the first pixel alone, whose words follow each other in x. */
 #define EMITC_MORE_EACH(two, one, joined) \
     EMITC_NOINLINE void two(emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, \
         int32_t step) \

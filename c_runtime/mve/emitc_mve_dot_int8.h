@@ -540,10 +540,10 @@ EMITC_ALWAYS_INLINE int8_t *emitc_filled(int8_t *to, int32_t value, int32_t n)
 }
 
 /* Sums over taps of the products with each channel's own weights. taps: where the values of `channels` channels lie,
- * moved on by that many. w: of every 16 channels tap by tap; of what is left of the channels tap by tap, `part_step`
- * apart. Weights are such that the products of taps 0 and 1, 2 and 3, ... add up within 16 bits. sums: of every 16
- * channels those of channels 0 4 8 12, 2 6 10 14, 1 5 9 13, 3 7 11 15; of what is left of the channels in their order,
- * with room for 16, or as if there were 16, where part_step is 16. */
+ * moved on by that many. w: of every 16 channels tap by tap; of what is left of the channels tap by tap, with
+ * `part_step` from one tap to the next. Weights are such that the products of taps 0 and 1, 2 and 3, ... add up within
+ * 16 bits. sums: of every 16 channels those of channels 0 4 8 12, 2 6 10 14, 1 5 9 13, 3 7 11 15; of what is left of
+ * the channels in their order, with room for 16, or as if there were 16, where part_step is 16. */
 EMITC_NOINLINE void emitc_tap_sums(
     int32_t *sums, const int8_t **taps, int32_t count, const int8_t *w, int32_t channels, int32_t part_step)
 {

@@ -8,7 +8,7 @@
 
 #include "emitc_mve.h"
 
-/* acc + the products of n values with the weights of four channels, which are `filter` bytes apart. */
+/* acc + the products of n values with the weights of four channels, which lie `filter` bytes from each other. */
 EMITC_ALWAYS_INLINE emitc_acc4 emitc_int16_mac4(emitc_acc4 acc, const int16_t *x, const int8_t *w, int32_t filter,
     int32_t n)
 {

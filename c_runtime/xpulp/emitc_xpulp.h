@@ -226,8 +226,8 @@ EMITC_ALWAYS_INLINE void emitc_xpulp_weighted(const int8_t *a, const int8_t *b, 
 #endif
 }
 
-/* Four channels of 4 * quads pixels, `step` bytes apart, as a row of values of each: that of the next channel lies
- * `plane` bytes farther. */
+/* Four channels of 4 * quads pixels, `step` bytes from each other, as a row of values of each: that of the next
+ * channel lies `plane` bytes farther. */
 EMITC_ALWAYS_INLINE void emitc_xpulp_planes(int8_t *to, int32_t plane, const int8_t *x, int32_t step, int32_t quads)
 {
 #if EMITC_XPULP_LOOPS

@@ -95,8 +95,8 @@ def application(compiled: Compiled, benchmark: Benchmark, board: str) -> str:
 def write_mlperf_project(compiled: Compiled, board: str, benchmark: Benchmark, project: Path) -> None:
     """Writes the PlatformIO project of a benchmark for a real board to `project`.
 
-    Raises EmitcError where the model is not one of the benchmark's kind, is larger than the board, or the folder holds
-    what emitc did not write.
+    Raises EmitcError where the model is not one of the benchmark's kind, or is larger than the board. It does so too where the
+    folder holds what emitc did not write.
     """
     require_fit(compiled, board)
     text = application(compiled, benchmark, board)

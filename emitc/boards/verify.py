@@ -45,9 +45,8 @@ def expected(compiled: Compiled, reference: str, samples: int, seed: int) -> tup
     """The golden engine's name, and seeded random inputs with its outputs; one sequence of runs for a model with state.
 
     Of a QDQ model the numpy reference's outputs: an element that the engine rounds the other way
-    (`emitc.verify.operator_checks`) is
-    the host proof's business, and the board has to give the bits that were proven there. So of a TFLite model that LiteRT alone
-    runs, where it rounds otherwise than the C, and where no engine is installed.
+    (`emitc.verify.operator_checks`) is the host proof's business. The board has to give the bits that were proven there. So of
+    a TFLite model that LiteRT alone runs, where it rounds otherwise than the C, and where no engine is installed.
     """
     own = (
         has_operator_checks(compiled.graph)

@@ -129,7 +129,7 @@ def members(env: jinja2.Environment, step: Step) -> tuple[Param, ...]:
 def _kernel(program: Program, step: Step) -> str:
     """The kernel of a step: the struct of its parameters, and the template's text.
 
-    A template whose kernel has something in front of the struct has a macro `kernel` instead, which prints the struct too, from
+    A template whose kernel has something in front of the struct has a macro `kernel` instead. It prints the struct too, from
     `members` where it takes them. It takes the spec where the template serves several, then the formula.
     """
     env = environment(program.templates)

@@ -72,7 +72,7 @@ class FeatureMap:
     """A tensor in a region, in up to four tiles, each with a base of its own.
 
     Columns below width0 lie in tile 0 (rows below height0) and 2, the others in tile 1 (rows below height1) and 3.
-    dtype: numpy's name. bricks: NHCWB16, channels in groups of 16 that are stride_c apart; else NHWC.
+    dtype: numpy's name. bricks: NHCWB16, channels in groups of 16, stride_c from one to the next; else NHWC.
     """
 
     region: int

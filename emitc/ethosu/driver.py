@@ -22,8 +22,8 @@ def driver_call(
     """Runs the call on the host model, on the memory of this process; what was run.
 
     payload, bases: addresses; the memory there must be the caller's, of the sizes given. The regions are written in place.
-    Raises NpuFault where the driver would return -1 (a payload of no whole words, an address that is no multiple of 16, more
-    than 8 bases) and what `HostModel.invoke` raises.
+    Raises NpuFault where the driver would return -1: a payload of no whole words, an address that is no multiple of 16, more
+    than 8 bases. Raises what `HostModel.invoke` raises.
     """
     if len(bases) > _MAX_BASES or len(bases) != len(sizes):
         raise fault(

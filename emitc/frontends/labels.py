@@ -31,8 +31,8 @@ def read_labels(what: str, model: bytes, classes: tuple[int, ...]) -> tuple[tupl
     """The names for each output, () for an output without.
 
     what: `model`, `numbers` or the path of a text file. model: bytes of the model file. classes: how many each output has, 0 for
-    an output that is no list of scores. Raises EmitcError for a file that cannot be read, is no UTF-8 text, or has another number
-    of lines than each of the outputs has classes.
+    an output that is no list of scores. Raises EmitcError for a file that cannot be read or is no UTF-8 text. Raises it for
+    another number of lines than each of the outputs has classes.
     """
     if not any(classes):
         hint = "leave --labels out"

@@ -27,8 +27,8 @@ class Parsed:
     """A typed op, and the positions of the source inputs that remain its operands, in order.
 
     states: positions of the source inputs that the operator updates: variable tensors. They follow the node's outputs, in
-    this order: `output_shapes` and `reference` give their shapes and new values after those of the outputs, and the layer
-    function takes a pointer to them after the outputs' pointers. What reads their old value has them in `operands` too.
+    this order: `output_shapes` and `reference` give their shapes and new values after those of the outputs. The layer function
+    takes a pointer to each of them after the outputs' pointers. What reads their old value has them in `operands` too.
     """
 
     op: Op
@@ -137,18 +137,17 @@ class KernelDef:
     the kernel computes in, for the operator table; tflite_dtypes: those in TFLite models, where they are fewer. view:
     the output is the input's bytes under another shape, so the layer vanishes. work: steps that the reference takes,
     about; it bounds what is computed while compiling. transposed: the op for inputs in another order of dimensions, so
-    that a Transpose can move past the operator. It takes the node and a permutation such that every data input x is
-    `transpose(u, permutation)`, whose dimension i is dimension permutation[i] of u, and returns the op that makes v of
-    the u with y = transpose(v, permutation) for every output y; None where there is no such op. all_data: that is true
-    of constant inputs too, at any position; otherwise constants after the first input (indices, statistics) are what
-    `transposed` leaves as they are. elementwise: every output element depends on the element of each input at the same
-    (broadcast) place alone. moves: every output element is an element of the first input, whatever its type.
-    packed_input: position of the constant that may have packed elements, -1 where none may. subgraphs: attributes that
-    say which subgraphs the operator runs; its parser finds them in `SourceNode.graphs`. variants: for cores that have
-    more than every core. cost: of the portable kernel; cost_with_vectors: on cores with a vector unit, which the
-    compiler uses for some loops, where that is another. cases: names of what a node is for its costs, the most exact
-    one first. note: what the report should say of a node that does not do as it reads, or "". shares_constants:
-    constants that several such nodes read are printed once.
+    that a Transpose can move past the operator. It takes the node and a permutation. Every data input x is `transpose(u,
+    permutation)`: its dimension i is dimension permutation[i] of u. It returns the op that makes v of the u, such that y =
+    transpose(v, permutation) for every output y; None where there is no such op. all_data: that is true of constant inputs too,
+    at any position; otherwise constants after the first input (indices, statistics) are what `transposed` leaves as they are.
+    elementwise: every output element depends on the element of each input at the same (broadcast) place alone. moves: every
+    output element is an element of the first input, whatever its type. packed_input: position of the constant that may have
+    packed elements, -1 where none may. subgraphs: attributes that say which subgraphs the operator runs; its parser finds them
+    in `SourceNode.graphs`. variants: for cores that have more than every core. cost: of the portable kernel; cost_with_vectors:
+    on cores with a vector unit, which the compiler uses for some loops, where that is another. cases: names of what a node is
+    for its costs, the most exact one first. note: what the report should say of a node that does not do as it reads, or "".
+    shares_constants: constants that several such nodes read are printed once.
     """
 
     op: type[Op]

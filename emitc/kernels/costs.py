@@ -3,8 +3,8 @@
 cycles = mac * multiply-accumulates + output * elements written + gathered * input values that the windows gather
 + sums * rows of the windows of all elements written + once.
 The costs rank the kernels of one core and are never shown as a measurement. Method of those that were measured: least squares
-over instructions per layer, of the seven nets and of three with int16 activations, on the emulated board that the source names
-(`python -m bench.boards --layers`, `emitc run --layers`), each instruction taken for a cycle.
+over instructions per layer, each taken for a cycle. They were counted for the seven nets and for three with int16 activations,
+on the emulated board that the source names (`python -m bench.boards --layers`, `emitc run --layers`).
 """
 
 import re

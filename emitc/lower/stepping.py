@@ -1,7 +1,7 @@
 """A program with its inference in steps: which layers run some rows at a time, how many, and what a step costs.
 
-A layer is split where its kernel can make some rows of the output, and where the replay of `split_replay` proves that the rows
-may be made one part after another in the memory that the layer has.
+A layer is split where its kernel can make some rows of the output. The replay of `split_replay` must prove that the rows may be
+made one part after another in the memory that the layer has.
 """
 
 from collections.abc import Mapping

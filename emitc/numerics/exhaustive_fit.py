@@ -55,8 +55,8 @@ def weighted_sum(
 
     results: [256, 256], the clamped result of a = -128..127 and b = -128..127, near a * a_factor + b * b_factor + zero.
     For given weights the pairs bound the bias from both sides, so that the search over weights next to the factors is
-    exact; results at the ends of the clamp bound it from one side only. A step of the weights moves a bound by _MOVED at
-    most, so that only pairs near the strictest bound of the rounded factors are looked at again.
+    exact; results at the ends of the clamp bound it from one side only. A step of the weights moves a bound by _MOVED at most.
+    So only pairs near the strictest bound of the rounded factors are looked at again.
     """
     reach = abs(zero) + 128.0 * (abs(a_factor) + abs(b_factor)) + 1.0
     if not reach < 1 << 22:

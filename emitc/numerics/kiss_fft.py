@@ -1,9 +1,9 @@
 """The Fourier transform of complex numbers as TFLite Micro's signal library has it (KISS FFT), in fixed point and in float32.
 
-Decimation in time with radix 4, where the length has an odd power of two one radix 2, and radix 3 and 5 for these factors. In
-fixed point of B bits every step divides by its radix first: v * floor(one / radix), one = 2**(B-1) - 1; products are summed in
-twice the bits and rounded half up by 2**(B-1); sums wrap at B bits. In float32 nothing is divided, and every operation rounds by
-itself.
+Decimation in time with radix 4, and radix 3 and 5 for these factors. One step has radix 2 where the length has an odd power of
+two. In fixed point of B bits every step divides by its radix first: v * floor(one / radix), one = 2**(B-1) - 1; products are
+summed in twice the bits and rounded half up by 2**(B-1); sums wrap at B bits. In float32 nothing is divided, and every
+operation rounds by itself.
 """
 
 import math

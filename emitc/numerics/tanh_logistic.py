@@ -34,8 +34,8 @@ _LOGISTIC = (
 def fused(a: Float32, b: Float32, c: Float32 | np.float32) -> Float32:
     """a * b + c rounded once, for results that are 0 or normal numbers.
 
-    The product is exact in float64. There the sum is rounded to odd: if it is not exact, to the neighbour whose last bit is set,
-    so that rounding it to float32 sees on which side of a tie it lies.
+    The product is exact in float64. There the sum is rounded to odd: if it is not exact, to the neighbour whose last bit is
+    set. So rounding it to float32 sees on which side of a tie it lies.
     """
     product, addend = np.asarray(a.astype(np.float64) * b), np.asarray(c, np.float64)
     total = np.asarray(product + addend)

@@ -6,8 +6,8 @@ every channel has a lowest and a highest value; where they are equal the channel
 outputs stay.
 
 Legal where all that reads the channel can do without: convolutions without groups and fully connected layers, by a term
-in their bias (after padding only if the value is the zero point, which adds nothing), and what works channel by channel
-and is itself read by such only. Channels go in fours, as kernels do.
+in their bias (after padding only if the value is the zero point, which adds nothing); and what works channel by channel and is
+itself read by such only. Channels go in fours, as kernels do.
 """
 
 from collections.abc import Mapping

@@ -7,9 +7,9 @@ from emitc.kernels import kernel_of
 def verify_graph(graph: Graph) -> None:
     """Asserts the graph's invariants.
 
-    Names are unique and known, tensors are written once and before they are read, shapes are as computed, aliases have
-    the size of what they share, and every operator passes its own checks. State variables may be read and written anywhere;
-    one among the inputs, which the operator round a graph hands it, is among the outputs, too.
+    Names are unique and known. Tensors are written once and before they are read. Shapes are as computed, aliases have the size
+    of what they share, and every operator passes its own checks. State variables may be read and written anywhere; one among
+    the inputs, which the operator round a graph hands it, is among the outputs, too.
     """
     names = [tensor.name for tensor in graph.tensors]
     assert len(set(names)) == len(names), "tensor names are not unique"

@@ -269,7 +269,7 @@ class Requirement:
     library, version: what is needed, for banners. license: its own, as an SPDX expression. includes: headers, without the
     angle brackets or quotes. guards: checked when the source is compiled, unless EMITC_NO_TARGET_CHECK is defined. cmake:
     the library's own CMake target. zephyr: symbols of Kconfig that have to be y. sources, folders: C files to compile and
-    folders of headers, relative to the library's folder, which a project names by `variable` (CMake, environment, and in
+    folders of headers, relative to the library's folder. A project names that folder by `variable` (CMake, environment, and in
     lower case of platformio.ini). idf: name and version of the component that ESP-IDF's component manager gets, "" for none.
     """
 

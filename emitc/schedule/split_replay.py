@@ -2,7 +2,7 @@
 
 A layer that runs whole may write over its input at the distance of its access order. Between two parts the kernel keeps nothing:
 what a later part reads must not lie under what the earlier parts have written. Inside a part the kernel walks as it does over a
-whole image of these rows, so that its access order for so many rows must allow the distance between the part's own rows.
+whole image of these rows. So its access order for so many rows must allow the distance between the part's own rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How much two float32 results of one ONNX operator may differ although both are right.
 
 ONNX leaves the order of a sum to the runtime. It also leaves open whether a product is rounded before it is added. The error of
-a sum of n terms is at most gamma(n) = n*u / (1 - n*u) times the sum of the magnitudes of its terms, in any order. Here u is
+a sum of n terms, in any order, has a bound: gamma(n) = n*u / (1 - n*u) times the sum of the magnitudes of its terms. Here u is
 2^-24 (Higham, Accuracy and Stability of Numerical Algorithms, chapter 3). Two such sums differ by at most twice that. The bound
 grows with the magnitudes of the terms and not with their sum. A share of the output would be too small for terms that cancel
 and for long sums.

@@ -92,8 +92,8 @@ def differing_elements(
 ) -> tuple[int, tuple[int, ...], str, str, float, tuple[int, ...]] | None:
     """The elements of a board's tensor that break the layer's rule; None where there are none.
 
-    Gives their number, the index of the first one, its value on the board and on the host, the largest difference, and the
-    channels along the last axis that have one.
+    Gives their number, the index of the first one, and its value on the board and on the host. Gives also the largest
+    difference, and the channels along the last axis that have one.
     """
     dtype = np.dtype(layer.dtype)
     actual, expected = (np.frombuffer(raw, dtype) for raw in (data, layer.data))

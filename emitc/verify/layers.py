@@ -60,8 +60,8 @@ def _rounded_up(size_bytes: int, alignment: int) -> int:
 def filled_bytes(compiled: Compiled) -> tuple[int, ...]:
     """Each arena's bytes up to the last one that a run is sure to touch, rounded up to the alignment.
 
-    That is all of them, unless the arena ends with the working memory of a library function, which asks for it by a formula
-    and may leave some of it alone.
+    That is all of them, unless the arena ends with the working memory of a library function. Such a function asks for it by a
+    formula and may leave some of it alone.
     """
     program, alignment = compiled.program, compiled.program.plan.alignment
     in_libraries = {

@@ -194,7 +194,7 @@ def check_vela_file(
 ) -> NpuCheck:
     """Runs a .tflite file that vela has compiled on the host model; with the original, compares every output element.
 
-    samples: random inputs. Raises EmitcError for files that cannot be read, NpuFault for a stream that is wrong,
+    samples: random inputs. Raises EmitcError for files that cannot be read, and NpuFault for a stream that is wrong. Raises
     NpuUnsupported and other CannotCompile for what has no host model, no reference or no engine.
     """
     try:

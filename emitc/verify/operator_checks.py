@@ -6,23 +6,23 @@ two steps that the engine's rounding decides. Such an element is off by one step
 nothing about them. So each operator is given what the engine had before it. Its output is compared with what the engine
 had after it, under the rule of its kind:
 
-- convolutions, Gemm and MatMul: at most 1 step, and only where the exact value lies so near the middle of two steps that
-  the rounding errors of float32 sums can reach it (`exact_sums`); at a rate of at most 1 in 10^5 other elements. Exact ties
-  do not count in it: scales in a simple ratio have many of them, and the engine's last rounding decides each. A rate is
-  only known to a confidence: the rule is broken where as many differences had a chance of less than 10^-6 at that rate.
-  More inputs are drawn for few elements, and for a count in doubt; what rate is excluded with 99 % confidence is reported;
-- ConvTranspose: the same at a rate of 1 in 10^4, and only where the exact value lies so near the middle of two steps that
-  the rounding errors of float32 sums can reach it;
+- convolutions, Gemm and MatMul: at most 1 step, and only where the exact value lies near the middle of two steps: the rounding
+  errors of float32 sums can reach it (`exact_sums`); at a rate of at most 1 in 10^5 other elements. Exact ties do not count in
+  it: scales in a simple ratio have many of them, and the engine's last rounding decides each. A rate is only known to a
+  confidence: the rule is broken where as many differences had a chance of less than 10^-6 at that rate. More inputs are drawn
+  for few elements, and for a count in doubt; what rate is excluded with 99 % confidence is reported;
+- ConvTranspose: the same at a rate of 1 in 10^4, and only where the exact value lies near the middle of two steps: the rounding
+  errors of float32 sums can reach it;
 - averages: at most 1 step, on ties; they are frequent where input and output have one scale;
 - everything else on bytes: every bit. On int16, where a step is as small as the float error: at most 1 step;
 - operators on float32: the tolerance of `tolerances`, or the largest difference of two orders of the same sum
   (`float_noise`), if that is more.
 
-The same is the proof of a TFLite model that TFLite Micro does not run, so that LiteRT has to stand in for it, and that has
+The same is the proof of a TFLite model that TFLite Micro does not run, so that LiteRT has to stand in for it. Such a model has
 operators in integers which LiteRT rounds otherwise: FULLY_CONNECTED, and LEAKY_RELU and SOFTMAX of int16. The C follows TFLite
-Micro's rule. These are off by at most 1 step, everything else by no bit. And so where layers quantize floats while they run that
-are themselves within a tolerance only (hybrid layers of TFLite, DynamicQuantizeLinear of ONNX), or make integers of them in
-another way: a last bit may become a step, which says nothing about the layer.
+Micro's rule. These are off by at most 1 step, everything else by no bit. It is so too where layers quantize floats that are
+themselves within a tolerance only, or make integers of them in another way. Hybrid layers of TFLite and DynamicQuantizeLinear
+of ONNX are such: a last bit may become a step, which says nothing about the layer.
 
 That the C computes what these references compute is a comparison of every output bit, which `verify` does as well.
 """

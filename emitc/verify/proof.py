@@ -41,8 +41,8 @@ class Proof:
         where an accelerator rounds otherwise than the model, so that the numpy reference of its arithmetic decides and
         `differing` counts deviations from the engine; "npu-commands" where vela has compiled the file and its host model decides.
     tolerance: the factor of `tolerances`. tolerated: elements whose bits differ within it.
-    groups: the operators by type, for a QDQ model, for a TFLite model that LiteRT alone runs and rounds otherwise than TFLite
-        Micro, and for floats outside of the tolerance.
+    groups: the operators by type: for a QDQ model, for floats outside of the tolerance, and for a TFLite model that LiteRT
+        alone runs and rounds otherwise than TFLite Micro.
     unjudged: operators that cannot be compared by themselves. The outputs decide too if there are any.
     arena_filled: bytes that a run is sure to touch; less than arena_planned if a library need not use all of its working memory.
     arenas: the bytes of every region if there are several. The other numbers are then sums.

@@ -14,7 +14,7 @@ def read_vectors(path: Path, graph: Graph) -> list[tuple[Sample, Sample]]:
     """The cases of an .npz file with keys in{i}_{k} and out{j}_{k}: inputs and expected outputs (none if absent).
 
     Other keys are left alone. Raises EmitcError when the file cannot be read or does not fit the model. It also raises
-    that for a case with too few or too many inputs, or with some of the outputs, and for a gap in the numbers of cases.
+    that for a case with too few or too many inputs, or with some of the outputs. A gap in the numbers of cases is refused too.
     Outputs are skipped only if all are scalars while no output of the graph is one. An interpreter gives such outputs if it
     takes the shapes of a custom operator's outputs from a file without them. They are the first elements at best.
     """

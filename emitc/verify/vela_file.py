@@ -1,9 +1,9 @@
 """A TFLite file that vela has compiled: its NPU operators with payload, constants, and where their tensors lie.
 
 vela writes each part of the network that the NPU runs as a custom operator `ethos-u`. Its inputs are the payload, the
-constants (region 0), the scratch memory (region 1), the fast scratch memory (region 2, the same tensor unless the memory mode
-is Dedicated_Sram), then the real inputs. The metadata entry OfflineMemoryAllocation has an offset in the scratch
-memory for every tensor, -1 for those without one.
+constants (region 0), the scratch memory (region 1), the fast scratch memory (region 2), then the real inputs. Both scratch
+memories are the same tensor, unless the memory mode is Dedicated_Sram. The metadata entry OfflineMemoryAllocation has an offset
+in the scratch memory for every tensor, -1 for those without one.
 """
 
 from collections.abc import Mapping

@@ -261,7 +261,7 @@ def verify(compiled: Compiled, **options: Any) -> Proof:
 
     Where floats of an ONNX model are outside of the tolerance, errors may have added up or sums cancelled. Then the operators
     are compared one by one. They are for TFLite too in two cases: where the numpy references stand for an engine, since these
-    round floats in another order than the C, and where an operator magnifies a last bit to a whole step, as FLOOR_DIV does.
+    round floats in another order than the C; and where an operator magnifies a last bit to a whole step, as FLOOR_DIV does.
     Where LiteRT alone runs a TFLite model and disagrees, TFLite Micro decides about every operator that it has by itself.
 
     Raises EmitcError for vectors that do not fit, CannotCompile when compiler or engine fail.

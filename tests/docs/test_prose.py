@@ -18,7 +18,7 @@ MOST_WORDS = 25
 UNCLEAR = re.compile(r"\b(behind|besides?|apart|in the place of|nothing but|but for)\b", re.IGNORECASE)
 """Words of place that stand for order, addition or exclusion."""
 CODE_UNCLEAR = re.compile(r"\b(behind|besides?|in the place of|nothing but|but for)\b", re.IGNORECASE)
-"""The same in code, where `apart` is a distance."""
+"""The same in Python, where `apart` is a distance."""
 CODE = (
     ("emitc", ".py"), ("emitc/templates", ".j2"), ("c_runtime", ".h"), ("bench", ".py"), ("examples", ".py"),
     ("boards", ".py"), ("boards", ".c"), ("boards", ".h"),
@@ -80,5 +80,6 @@ def test_words_of_place_are_not_used_for_order_in_code(folder: str, suffix: str)
     """Neither in docstrings, comments and messages nor in names."""
     paths = sorted((ROOT / folder).rglob(f"*{suffix}"))
     assert paths
+    unclear = UNCLEAR if folder in ("emitc/templates", "c_runtime") else CODE_UNCLEAR
     lines = ((path, line) for path in paths for line in path.read_text(encoding="utf-8").splitlines())
-    assert [f"{path.name}: {line.strip()}" for path, line in lines if CODE_UNCLEAR.search(line)] == []
+    assert [f"{path.name}: {line.strip()}" for path, line in lines if unclear.search(line)] == []

@@ -369,8 +369,8 @@ _NEEDS: Mapping[str, Size] = MappingProxyType(
 def workspace_bytes(size_function: str, version: Version, instructions: InstructionSet, call: Call) -> int:
     """Bytes to provide: what the library tells, or more where its kernel uses more.
 
-    It tells too little for grouped convolutions of one row or of 1x1 from 5.0.0+ to 7.0.0, and for transposed convolutions
-    whose horizontal stride is larger than filter and vertical stride.
+    It tells too little for grouped convolutions of one row or of 1x1 from 5.0.0+ to 7.0.0. It does so too for transposed
+    convolutions whose horizontal stride is larger than filter and vertical stride.
     """
     told = BUFFER_SIZES[size_function](version, instructions, call)
     need = _NEEDS.get(size_function)

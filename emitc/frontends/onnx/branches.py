@@ -1,6 +1,6 @@
 """An If of ONNX whose condition is known while reading becomes the operators of the branch that it takes.
 
-Names inside of a branch are those of the model around it (the format has one scope), so that the branch's operators stand in
+Names inside of a branch are those of the model around it, since the format has one scope. So the branch's operators stand in
 the place of the If as they are: its constants as Constant, its outputs under the If's names as Identity.
 """
 

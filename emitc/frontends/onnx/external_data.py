@@ -99,9 +99,9 @@ def _bytes_of(proto: onnx.TensorProto, external: ExternalData) -> bytes:
 def brought_in(model: onnx.ModelProto, data: bytes, folder: Path | None) -> tuple[bytes, str]:
     """Replaces the places of constants in other files by their bytes.
 
-    data: the file that the model was parsed from. folder: where the other files may lie. Returns the model as one message, empty
-    where nothing was replaced, and the SHA-256 of the file followed by the bytes of those constants, in the message's order.
-    Raises EmitcError for a constant that is not there.
+    data: the file that the model was parsed from. folder: where the other files may lie. Returns the model as one message,
+    empty where nothing was replaced. Returns also the SHA-256 of the file followed by the bytes of those constants, in the
+    message's order. Raises EmitcError for a constant that is not there.
     """
     digest = hashlib.sha256(data)
     external = ExternalData(folder)

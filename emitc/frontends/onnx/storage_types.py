@@ -1,9 +1,9 @@
 """QuantizeLinear and DequantizeLinear beyond int8 with constant scales, and the element types that only they have.
 
-A type of less than a byte is held one value per byte, a float8 or float4 as its bits in a byte, a float16 as its bits in a
-uint16. Such tensors go from and to the two operators, and through operators that move whole elements; every other operator
-that has one is refused. float16 on the real side is float32 inside: widening is exact, and narrowing is a quantization of
-its own. An integer constant of less than a byte that is dequantized with constant scales is an int8 constant like any other.
+A type of less than a byte is held one value per byte. A float8 or float4 is held as its bits in a byte, a float16 as its bits
+in a uint16. Such tensors go from and to the two operators, and through operators that move whole elements; every other operator
+that has one is refused. float16 on the real side is float32 inside: widening is exact, and narrowing is a quantization of its
+own. An integer constant of less than a byte that is dequantized with constant scales is an int8 constant like any other.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,9 @@
 """TFLite files that vela has compiled: what its NPU operators say outside of the schema becomes attributes of theirs.
 
 vela writes each part of the network that the NPU runs as a custom operator `ethos-u`. Its inputs are the driver's payload, the
-constants, the scratch memory, the fast scratch memory (the same tensor, unless the memory mode is Dedicated_Sram), then
-the real inputs. Where each tensor lies in the scratch memory stands in the metadata OfflineMemoryAllocation: version,
-subgraph, count, then an int32 for each tensor, -1 for those that are not in it.
+constants, the scratch memory, the fast scratch memory, then the real inputs. Both scratch memories are the same tensor, unless
+the memory mode is Dedicated_Sram. Where each tensor lies in the scratch memory stands in the metadata OfflineMemoryAllocation:
+version, subgraph, count, then an int32 for each tensor, -1 for those that are not in it.
 """
 
 from __future__ import annotations

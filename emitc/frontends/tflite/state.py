@@ -1,9 +1,9 @@
 """Resource variables of TFLite to state variables: what they hold before the first run is known while compiling.
 
-A model with streaming state has VAR_HANDLE, which names a variable and gives a resource, READ_VARIABLE and ASSIGN_VARIABLE,
-which take it, and CALL_ONCE, which runs a further subgraph in the first run: it assigns constants to the variables, or what
-it computes of constants (first_values.py). Here handles and CALL_ONCE vanish; READ_VARIABLE and ASSIGN_VARIABLE get a variable
-tensor instead of the resource.
+A model with streaming state has VAR_HANDLE, which names a variable and gives a resource. READ_VARIABLE and ASSIGN_VARIABLE take
+it. CALL_ONCE runs a further subgraph in the first run: it assigns constants to the variables, or what it computes of constants
+(first_values.py). Here handles and CALL_ONCE vanish; READ_VARIABLE and ASSIGN_VARIABLE get a variable tensor instead of the
+resource.
 
 A variable is identified by container and name together. Its type and shape are those of what is assigned to it. Without an
 initial value it holds the zero point in types of one byte, zeros in others (measured in TFLite Micro).

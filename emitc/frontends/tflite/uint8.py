@@ -2,8 +2,8 @@
 
 A uint8 value q with zero point z is the same number as the int8 value q - 128 with zero point z - 128. Kernels that subtract
 zero points before they multiply or add do not depend on the representation. Operators that do get the attribute `unsigned`:
-average pools and bilinear resizing, which round in the range of uint8, convolutions and fully connected layers, whose weights
-have a zero point, and those that LiteRT computes in float32 there: sigmoids, the ratios of rectifiers, joins of several scales.
+average pools and bilinear resizing, which round in the range of uint8; convolutions and fully connected layers, whose weights
+have a zero point; and those that LiteRT computes in float32 there: sigmoids, the ratios of rectifiers, joins of several scales.
 From the operators that compute on uint8 the new type spreads through those that move values; at the model's interface, and at
 every other operator, a ShiftSign goes between. A model in which nothing computes on uint8 stays as it is.
 """

@@ -18,7 +18,7 @@ goes over to the other one.
 ONNX    Sigmoid, Tanh, Relu, LeakyRelu and HardSwish in float32, and on int8 with scales, as shared/pointwise.py says. Relu
         of integers without a DequantizeLinear compares the numbers themselves, whatever scale their tensor has. Relu of int16
         between a DequantizeLinear and a QuantizeLinear of one scale is max(q, zero_point): n = q - zero_point is less than
-        2**16, so that the float32 product n * scale and the quotient by the scale, each off by 2**-24 of itself at most,
+        2**16. The float32 product n * scale and the quotient by the scale are each off by 2**-24 of themselves at most. So they
         give n within 2**-7, which rounds to n. (A scale over 2**110 could overflow.)
 Errors  scales beyond the fixed-point arithmetic; output scales other than those that LOGISTIC and TANH fix.
 """

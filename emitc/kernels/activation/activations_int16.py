@@ -1,9 +1,9 @@
 """Activations of one int16 value in TFLite: LOGISTIC, TANH, RELU, RELU6, LEAKY_RELU.
 
 Scales are symmetric: no zero points.
-LOGISTIC, TANH    a table of the sigmoid at multiples of 1/24, interpolated; tanh(x) = 2 sigmoid(2x) - 1. x is scaled to
-                  units of 1/12288 by a multiplier of 15 bits and a shift, or by 3 and a shift where its scale is the power
-                  of two that needs no rounding. y has the scale 2**-15.
+LOGISTIC, TANH    a table of the sigmoid at multiples of 1/24, interpolated; tanh(x) = 2 sigmoid(2x) - 1. x is scaled to units
+                  of 1/12288 by a multiplier of 15 bits and a shift. Where its scale is the power of two that needs no rounding,
+                  it is scaled by 3 and a shift. y has the scale 2**-15.
 RELU, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero), Q31 and two roundings.
 RELU6             a clamp of the quantized value: x and y share their scale.
 Source  TFLite Micro's int16 kernels (measured on all 65 536 values).

@@ -2,9 +2,9 @@
 zero points.
 
 ABS    requantized by x_scale / y_scale; where the two are equal, not at all.
-RSQRT  1 / sqrt(q - z_x) as a Q31 multiplier (five Newton steps, as L2_NORMALIZATION has them) on 2**20, requantized by
-       1 / (sqrt(x_scale) * y_scale) with 20 bits less. A zero becomes the type's largest value; so does what lies below, for
-       which the interpreter ends the run.
+RSQRT  1 / sqrt(q - z_x) as a Q31 multiplier on 2**20, by five Newton steps as in L2_NORMALIZATION; requantized by 1 /
+       (sqrt(x_scale) * y_scale) with 20 bits less. A zero becomes the type's largest value; so does what lies below, for which
+       the interpreter ends the run.
 ELU    dequantized, exp(x) - 1 below zero, times 1 / y_scale, rounded half away from zero; all in float32. So are EXP, GELU (both
        formulas) and LOG.
 LOG    of what is not above zero is the type's smallest value.

@@ -4,9 +4,9 @@ Shapes  x any, y the same.
 Types   float32, and int8 with scales where a DequantizeLinear and a QuantizeLinear stand around the operator, as
         shared/pointwise.py says. Abs, Neg and Sign also of integers: Abs and Neg of the smallest value are that value.
         Not: bool. BitwiseNot: integers. IsNaN, IsInf: float32 to bool.
-TFLite  ABS, CEIL, COS, ELU, EXP, FLOOR, GELU, LOG, NEG, ROUND, RSQRT, SIN, SQRT and SQUARE of float32, ABS, ELU, EXP, GELU, LOG
-        and RSQRT also of int8, ABS and RSQRT of int16 (activation/int8_functions.py), ABS also of int16 without scale;
-        LOGICAL_NOT of bool.
+TFLite  ABS, CEIL, COS, ELU, EXP, FLOOR, GELU, LOG, NEG, ROUND, RSQRT, SIN, SQRT and SQUARE of float32; ABS, ELU, EXP, GELU, LOG
+        and RSQRT of int8; ABS and RSQRT of int16 (activation/int8_functions.py); ABS of int16 without scale; LOGICAL_NOT of
+        bool.
 Round goes half to even; in TFLite what it makes 0 has no sign. Gelu with approximate "tanh" is a function of its own, and so
 are both of com.microsoft's versions.
 Source  ONNX's operator specifications; the order of float32 operations is ONNX Runtime's where it shows.

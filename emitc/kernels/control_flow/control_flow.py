@@ -4,8 +4,8 @@ IF      x0 bool of one element; y = then(x1...) where it is true, otherwise othe
 WHILE   y = x; while condition(y): y = body(y), all of it at once.
 Shapes  the operands' inside; both branches give the same, and a body those that it gets.
 Types   any that the operators inside have code for.
-State   a variable that something inside reads or updates is among the operands and the outputs, and among the inputs and the
-        outputs of every graph inside, of the condition too: after everything else. All of them are one place in memory.
+State   a variable that something inside reads or updates is among the operands and the outputs. So it is among the inputs and
+        the outputs of every graph inside, of the condition too: after everything else. All of them are one place in memory.
 Source  measured in TFLite Micro and LiteRT, which copy operands in and results out.
 """
 

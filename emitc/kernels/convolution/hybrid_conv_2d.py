@@ -7,14 +7,13 @@ Shapes  as of the three operators; a fully connected layer is a 1x1 convolution 
         group for each input channel. HybridConv2D is not depthwise and has no groups.
 Types   x, b and y float32, w int8 without zero points. round takes halves away from zero.
         HybridConv2D, w with one scale: q = round(x * (127 / r)) in [-127, 127], r the largest magnitude in the image, all of
-        it in float32; y = clamp(float32(sum of q * w) * ((r / 127) * s_w) + b). (LiteRT adds a half and cuts off where it has
-        vectors, so that 1/2 - 2**-25 becomes 1 there, and 0 in the last values of an image. That number aside all bits are
-        equal.)
-        HybridOffsetConv2D, w with one scale per output channel (FULLY_CONNECTED: or one): low <= 0 and high >= 0 are the ends of
-        an image's values, s = float32(high - low) / 255, and z is -128 - low / s or 127 - high / s, whichever has the smaller
-        magnitudes in it, rounded and limited to int8; all in double. q = z + round(x * (1 / float32(s))) in [-128, 127], in
-        float32. y = clamp(r + b): r is float32(sum of (q - z) * w) times (s * s_w), in CONV_2D times s_w and then times s.
-        An image of zeros stays zeros.
+        it in float32; y = clamp(float32(sum of q * w) * ((r / 127) * s_w) + b). (Where it has vectors, LiteRT adds a half and
+        cuts off. So 1/2 - 2**-25 becomes 1 there, and 0 in the last values of an image. That number aside all bits are equal.)
+        HybridOffsetConv2D, w with one scale per output channel (FULLY_CONNECTED: or one): low <= 0 and high >= 0 are the ends
+        of an image's values, and s = float32(high - low) / 255. z is -128 - low / s or 127 - high / s, whichever has the
+        smaller magnitudes in it, rounded and limited to int8; all in double. q = z + round(x * (1 / float32(s))) in [-128,
+        127], in float32. y = clamp(r + b): r is float32(sum of (q - z) * w) times (s * s_w), in CONV_2D times s_w and then
+        times s. An image of zeros stays zeros.
 Errors  computed weights or bias; of HybridConv2D groups and a scale per channel; sums that can leave int32.
 Source  LiteRT's reference kernels, by their results; TFLite Micro has no hybrid layers.
 """

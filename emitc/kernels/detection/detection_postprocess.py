@@ -6,8 +6,8 @@ Shapes  encodings [1, N, 4 or more], scores [1, N, C or C + 1] (the first class 
 Types   float32, or encodings, scores and anchors uint8; anchors constant. Outputs float32.
 Decoding, in double: centre = encoding / scale * anchor size + anchor centre; half a size = exp(encoding / scale) / 2 * anchor
         size; both rounded to float32, and then added and subtracted.
-Fast    every box by its best class, the first of equal ones. In the order of scores from nms_score_threshold on, the first
-        of equal ones first, a box is taken if no box taken before overlaps it by more than nms_iou_threshold.
+Fast    every box by its best class, the first of equal ones. Boxes come in the order of their scores, from nms_score_threshold
+        on, the first of equal ones first. A box is taken if no box taken before overlaps it by more than nms_iou_threshold.
 Regular the same for every class by itself, detections_per_class of each; the best of all classes, those of earlier classes first
         among equal ones.
         Overlap is intersection / union in float32, 0 with a box that has no area (where the interpreters stop).

@@ -11,9 +11,8 @@ MUL       (a - a_zero) * (b - b_zero) requantized by a_scale * b_scale / y_scale
 Source    TFLite 8-bit quantization specification; shifts and roundings as TFLite Micro's kernels, ratios of scales in double.
 Errors    ratios of scales at which TFLite Micro stops.
 
-A sum of two int8 values has only 65 536 cases. So the layer computes (a * a_weight + b * b_weight + bias) >> shift in 32
-bits where weights can be found that give the specified result in every case (`pairs.py`), and the specified sequence
-otherwise.
+A sum of two int8 values has only 65 536 cases. So the layer computes (a * a_weight + b * b_weight + bias) >> shift in 32 bits,
+where there are weights that give the specified result in every case (`pairs.py`). Otherwise it computes the specified sequence.
 """
 
 from collections.abc import Sequence

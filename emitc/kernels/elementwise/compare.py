@@ -2,9 +2,9 @@
 
 Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
 Types   comparisons: any type, both the same, to bool; And, Or, Xor: bool; BitwiseAnd, BitwiseOr, BitwiseXor: integers.
-TFLite  EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL of float32, int32, int64 (and bool for the first two), which
-        have no scale, and of int8, each tensor with its own: (q - zero_point) * 2**8 is requantized by the scale itself, so
-        that small numbers that differ may count as equal; LOGICAL_AND, LOGICAL_OR.
+TFLite  EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL; LOGICAL_AND, LOGICAL_OR. Comparisons are of float32, int32,
+        int64 (and bool for the first two), which have no scale; and of int8, each tensor with its own: (q - zero_point) * 2**8
+        is requantized by the scale itself, so that small numbers that differ may count as equal.
 Errors  int8 with a scale of 1 or more, at which TFLite Micro stops; int16, for which it computes no factor.
 A NaN is unequal to everything and neither less nor greater. Greater is Less of the operands the other way round.
 """

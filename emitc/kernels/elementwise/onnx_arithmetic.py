@@ -9,7 +9,7 @@ QLinearAdd  in float32, with ra = a_scale / y_scale and rb = b_scale / y_scale:
 QLinearMul  rint((a - a_zero) * (b - b_zero) * float32(a_scale * b_scale / y_scale) + y_zero) in float32.
 All rint to nearest, ties to even, and all results are limited to the output's type. What is uint8 in the model is 128 higher
 in QLinearAdd and QLinearMul than here, which moves ties.
-Errors      of the two: results of 2**31 or more, of which ONNX Runtime makes the smallest value on x86, where the conversion to
+Errors      of the two: results of 2**31 or more. Of them ONNX Runtime makes the smallest value on x86, where the conversion to
             integers gives that, and the largest one on Arm. Below -2**31 both give the smallest.
 Source      ONNX Runtime's results on x86 with AVX2, not optimized: candidate formulas compared on all pairs of values for
             hundreds of scales (0 differ). Its kernels without fused operations differ in about one of a million pairs.

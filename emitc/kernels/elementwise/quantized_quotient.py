@@ -1,10 +1,10 @@
 """DIV of TFLite's int8: y = clamp(y_zero + (a - a_zero) / (b - b_zero) * a_scale / (b_scale * y_scale)).
 
 The divisor's magnitude u = (1 + f) * 2**bits becomes 1 / (1 + f) in Q0.31 by three Newton steps (`fixed_point.py`). The
-dividend is shifted left by its headroom h, multiplied by that and by the factor of scales, which is computed in double, and
-shifted right by bits + h - shift in one rounding.
-Where more than 31 bits are shifted out, which TFLite's C++ leaves undefined, 0 is left, as of the exact quotient. So much for a
-divisor of 0: the end of the type that the dividend's sign names, y_zero for 0 / 0.
+dividend is shifted left by its headroom h, and multiplied by that and by the factor of scales, which is computed in double.
+Then it is shifted right by bits + h - shift in one rounding. Where more than 31 bits are shifted out, which TFLite's C++ leaves
+undefined, 0 is left, as of the exact quotient. So much for a divisor of 0: the end of the type that the dividend's sign names,
+y_zero for 0 / 0.
 Errors  scales whose factor is 2**23 or more, so that the last shift would go to the left.
 Source  TFLite Micro's kernel, measured on all pairs of bytes.
 """

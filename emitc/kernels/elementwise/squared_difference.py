@@ -2,8 +2,7 @@
 
 Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
 Types   float32, and int32, which wraps; int8 and int16, each tensor with its own scale: both operands, in int8 shifted left by
-        7 bits, are requantized to twice the larger input scale, and the square of their difference is requantized to
-        the output.
+        7 bits, are requantized to twice the larger input scale. The square of their difference is requantized to the output.
 Source  TFLite Micro's kernel, ratios of scales in double.
 Errors  ratios of scales at which a square leaves 32 bits.
 """

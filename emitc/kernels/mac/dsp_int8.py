@@ -1,10 +1,11 @@
 """Convolutions and matrix products on cores with Arm's DSP extension: layers of int8, summed by SMLAD.
 
-SMLAD adds two products of int16. SXTB16 widens the first and the third byte of a word to such a pair of operands, and with a
-rotation the second and the fourth. So weights of two channels share a word: its even bytes are the first channel's, its odd bytes
-the second's. Joined weights need no second SXTB16: the halves of the word as it is are 256 times the second channel's weights
-plus the first one's, and SMLAD gives 256 times the second sum plus the first one (`FoldedWeights.joined`). Where a window or a
-row reaches outside the input, the kernels read the zero point instead, so that one bias holds its term for all pixels.
+SMLAD adds two products of int16. SXTB16 widens the first and the third byte of a word to such a pair of operands. With a
+rotation it widens the second and the fourth. So weights of two channels share a word: its even bytes are the first channel's,
+its odd bytes the second's. Joined weights need no second SXTB16: the halves of the word as it is are 256 times the second
+channel's weights plus the first one's. So SMLAD gives 256 times the second sum plus the first one (`FoldedWeights.joined`).
+Where a window or a row reaches outside the input, the kernels read the zero point instead. So one bias holds its term for all
+pixels.
 """
 
 from __future__ import annotations
@@ -250,7 +251,7 @@ def depthwise(problem: MacProblem, *, scratch: bool = True) -> Layer:
 
     scratch: whether the kernel may have working memory. Without it the pixel of zero points is a constant.
 
-    Of 3x3 windows two pixels are computed at a time, block by block of channels, so that the second one's first blocks are stored
+    Of 3x3 windows two pixels are computed at a time, block by block of channels. So the second one's first blocks are stored
     before the first one's window is read for the last time. Weights with a zero point have 16 bits.
     """
     folded = fold(problem)

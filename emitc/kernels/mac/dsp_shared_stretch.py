@@ -1,12 +1,12 @@
 """Convolutions by SMLAD whose windows overlap: neighbouring pixels read one stretch of the input, widened once.
 
-For each row of a window, the stretch has the values from the first pixel's first to the last one's last, as int16 in the
+For each row of a window, the stretch has the values from the first pixel's first to the last one's last. They are int16 in the
 input's order. A pixel's pairs are at a fixed distance from its neighbour's. Where that is an odd number of values they are at
 odd halfwords, which these cores load in one instruction all the same. Where it is an even one, the words of a row lie by their
-place modulo the distance, so that those of neighbouring pixels follow each other and one instruction loads two.
+place modulo the distance. So those of neighbouring pixels follow each other, and one instruction loads two.
 
-`dsp_int8.convolution` widens every pixel's window by itself. Widening a stretch takes less time and less working memory, but the
-kernel is printed for the window's size, so that every size is a kernel of its own.
+`dsp_int8.convolution` widens every pixel's window by itself. Widening a stretch takes less time and less working memory. But
+the kernel is printed for the window's size, so that every size is a kernel of its own.
 """
 
 from __future__ import annotations

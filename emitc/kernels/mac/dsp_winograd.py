@@ -1,8 +1,8 @@
 """Convolutions by SMLAD with fewer products: Winograd's minimal filtering along a row, exact in integers.
 
-F(4, 3) makes four neighbouring outputs of six columns with six products for each row of the window and each channel, where the
-sum has twelve. Windows have three columns and are one column apart; rows, strides and dilations down the image are free, so that
-rows can be made one by one.
+F(4, 3) makes four neighbouring outputs of six columns. For each row of the window and each channel it takes six products, where
+the sum has twelve. Windows have three columns and a stride of one column; rows, strides and dilations down the image are free,
+so that rows can be made one by one.
 
 Source  A. Lavin and S. Gray, Fast Algorithms for Convolutional Neural Networks, 2015, 4.2; the points are 0, 1, -1, 2, -2 and
 infinity. The factors 1/4, -1/6, 1/24 and 1 of the weights' transform stand in the outputs' one, times 24. So every number before
@@ -61,7 +61,7 @@ def convolution(problem: MacProblem, *, run_time: bool = False) -> Layer:
     depth = problem.filters.shape[3]
     if window is None or kernel_w != 3 or window.stride_w != 1:
         raise NoKernel(
-            Reason("its windows do not have three columns, one column apart", "a window of 3x3 and a stride of 1")
+            Reason("its windows do not have three columns and a stride of one", "a window of 3x3 and a stride of 1")
         )
     if depth % 4:
         raise NoKernel(Reason("its input's channels are no multiple of four", "a multiple of four"))

@@ -1,8 +1,8 @@
 """Layers that sum products of integers, as the kernels of every instruction set take them.
 
 A convolution, a depthwise convolution and a fully connected layer are one problem: filters, a window, and what becomes of the
-sums. `MacProblem` states it. `FoldedWeights` has its numbers with the input's zero point folded into the bias, for kernels that
-read the zero point where a window reaches outside the input.
+sums. `MacProblem` states it. `FoldedWeights` has its numbers with the input's zero point folded into the bias. It is for
+kernels that read the zero point where a window reaches outside the input.
 
 Source of the arithmetic: TFLite 8-bit quantization specification. Rounding halves up is enough where the output's lower limit is
 its zero point: the two roundings differ for results below it only.
@@ -181,8 +181,8 @@ class FoldedWeights:
     def simplified(self) -> FoldedWeights:
         """The same with constant output channels in the plainest form that gives the same constant.
 
-        Channels that a rectifier always cuts off often have scales and biases of a size for which all channels would have to do
-        without the short requantization.
+        A rectifier may cut off a channel in every case. Such channels often have scales and biases of a size for which all
+        channels would have to do without the short requantization.
         """
         scale, y = self.scale, self.problem.bound.output
         if not scale.per_channel or not scale.q31:

@@ -2,7 +2,7 @@
 
 The values of two pixels are the halves of one word; a weight times that word is both products. The products with two weights
 add up within 16 bits, then the kernel splits the two sums (c_runtime/scalar/emitc_scalar.h says how). Where a window or a row
-reaches outside the input, the kernels read the zero point instead, so that one bias holds its term for all pixels.
+reaches outside the input, the kernels read the zero point instead. So one bias holds its term for all pixels.
 
 Source of the arithmetic: TFLite 8-bit quantization specification.
 """
@@ -37,7 +37,7 @@ PIXELS = 4
 _NOT_IN_TILES = Reason("the number of output pixels is not a multiple of 4", "a multiple of 4 output pixels")
 _NOT_3X3 = Reason("the window is not 3x3 without dilation", "a 3x3 window")
 _NOT_BY_COLUMNS = Reason(
-    "its windows reach more than a row or a column beyond the input, or are three columns apart",
+    "its windows reach more than a row or a column beyond the input, or have a stride of three columns",
     "a stride of 1 or 2 and borders of one pixel",
 )
 _WITHIN = 255
@@ -249,8 +249,8 @@ def _runs(parts: list[tuple[int, int]]) -> list[int]:
 def _parts(fours: Int64) -> list[tuple[int, int]]:
     """Makes weights smaller, so that the products of int8 values with four of them always add up within 16 bits.
 
-    fours: a filter [K / 4, 4], which is changed. Of each change the weight's place in the filter and what it lost, with a change
-    of nothing wherever a place is more than _FARTHEST weights after the one before.
+    fours: a filter [K / 4, 4], which is changed. For each change: the weight's place in the filter and what it lost. A change
+    of nothing stands wherever a place is more than _FARTHEST weights after the one before.
     """
     clipped: list[tuple[int, int]] = []
     before = 0

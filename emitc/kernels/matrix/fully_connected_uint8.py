@@ -2,8 +2,8 @@
 
 Types   x, w and y int8, 128 lower than in the model; bias and sum int32.
         factor = x_scale * w_scale / y_scale in double; the one rounding takes ties away from zero.
-Errors  factors of 2**20 or more, sums that it takes out of int32, and factors for which the engine's product in double, itself
-        rounded to 53 bits, makes a tie of what is none.
+Errors  factors of 2**20 or more, and sums that it takes out of int32. Also factors for which the engine's product in double,
+        itself rounded to 53 bits, makes a tie of what is none.
 Source  LiteRT's reference kernel, measured: sums next to every tie, where a Q31 multiplier, the float32 product of the scales,
         and ties upward or to even all give other results.
 """

@@ -4,7 +4,7 @@ Shapes  a [..., M, K] or [K], b [..., K, N] or [K], y [..., M, N].   Types  a, b
 a_zero one value or M, b_zero one value or N. Source: ONNX's specification, opset 10.
 
 A constant matrix is stored by columns, as int8: what is uint8 is moved by 128 together with its zero point. With
-centred[n] = sum over k of (b[k][n] - b_zero[n]), a row x of a gives x @ b - b_zero * sum(x) - a_zero * centred, so that the inner
+centred[n] = sum over k of (b[k][n] - b_zero[n]), a row x of a gives x @ b - b_zero * sum(x) - a_zero * centred. So the inner
 loop only multiplies and adds.
 """
 

@@ -2,10 +2,10 @@
 
 Shapes  x_i equal except for dimension `axis`, y with the sum of them there.   Types  any. TFLite demands of int8 that every
 input has the scale and zero point of the output; ONNX's Concat moves integers whatever they stand for.
-QLinearConcat, and Concat of dequantized values: an input of another scale or zero point than the output's goes through the
-256 results of y_zero + rint(float32((x - x_zero) * x_scale) / y_scale), half to even, limited to int8.
-Of legacy uint8 models: y_zero + round(x * s + (-x_zero * s)), s = x_scale * (1 / y_scale), on the bytes of the model, half away
-from zero, each operation in float32.
+QLinearConcat, and Concat of dequantized values: an input of another scale or zero point than the output's goes through a table
+of 256 results. They are y_zero + rint(float32((x - x_zero) * x_scale) / y_scale), half to even, limited to int8. Of legacy
+uint8 models: y_zero + round(x * s + (-x_zero * s)), s = x_scale * (1 / y_scale), on the bytes of the model, half away from
+zero, each operation in float32.
 Source  ONNX Runtime's QLinearConcat: 0 of 153600 results differ; with the ratio of the scales as factor 495 do. LiteRT's
         reference kernel for uint8.
 Errors  a fused activation, which TFLite Micro refuses too; int16 of different scales.

@@ -3,7 +3,7 @@
 Shapes  x [d0, ...], y [d_perm[0], d_perm[1], ...].   Types  any; scale and zero point must not change.
 ONNX's permutation is an attribute; without one the dimensions are reversed.
 Rows and columns of a matrix with few of either, such as the channels of an image, change places where they lie: the input of
-a model in NCHW has no second copy. Element i of R x C goes to i * R modulo R * C - 1, the last one stays (the textbook's
+a model in NCHW has no second copy. Element i of R x C goes to i * R modulo R * C - 1; the last one stays (the textbook's
 in-place transposition, which follows the cycles of that permutation; here their first elements are a table).
 Errors  a permutation that does not name every dimension once; negative entries, which neither format allows.
 """

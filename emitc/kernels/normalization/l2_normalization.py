@@ -1,9 +1,9 @@
 """L2_NORMALIZATION: y = x / sqrt(sum(x * x)), the sum over the last dimension.
 
 Shapes  x any of rank 1 or more, y the same.
-Types   float32: the root is 1e-6 at least. int8, y of scale 1/128 and zero point 0: the inverse root of the integer sum n by five
-        Newton steps x' = (3 - n x * x) x / 2 in Q3.28 from x = 1, n scaled by a power of 4 into [1/4, 1); the result is a Q31
-        multiplier and a shift. A sum of 0 counts as 1.
+Types   float32: the root is 1e-6 at least. int8, y of scale 1/128 and zero point 0: the inverse root of the integer sum n,
+        scaled by a power of 4 into [1/4, 1): five Newton steps x' = (3 - n x * x) x / 2 in Q3.28 from x = 1; the result is a
+        Q31 multiplier and a shift. A sum of 0 counts as 1.
 Source  TFLite Micro's kernel.   Errors  int8 rows of more than 33 025 elements, whose sum can leave int32.
 """
 

@@ -1,8 +1,8 @@
 """LOG_SOFTMAX of int8 values in TFLite: x - max - log(sum exp(x - max)) in Q5.26, as steps of 1/16.
 
-The exponentials are those of SOFTMAX, their sum s is Q12.19. With 2**n the power for which z = s * 2**-n is within a factor
-sqrt(sqrt(1/2)) to sqrt(sqrt(2)) of sqrt(sqrt(1/2)), the logarithm is n' * log(2) + log of the rest, n' a multiple of 1/4 and a
-half, the rest by a rational function of degrees 3 and 2 around sqrt(sqrt(1/2)), in Q0.31.
+The exponentials are those of SOFTMAX, their sum s is Q12.19. 2**n is the power for which z = s * 2**-n is within a factor
+sqrt(sqrt(1/2)) to sqrt(sqrt(2)) of sqrt(sqrt(1/2)). The logarithm is n' * log(2) + log of the rest, with n' a multiple of 1/4
+and a half. That of the rest is a rational function of degrees 3 and 2 around sqrt(sqrt(1/2)), in Q0.31.
 Source  TFLite Micro's kernel.   y has the scale 1/16 and the zero point 127.
 """
 

@@ -14,7 +14,7 @@ from emitc.numerics.requantize import Int64
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """`outer` blocks of `depth` x `inner` values; a row is `depth` values that lie `inner` apart."""
+    """`outer` blocks of `depth` x `inner` values; a row is `depth` values at a distance of `inner`."""
 
     outer: int
     depth: int

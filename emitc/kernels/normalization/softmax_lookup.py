@@ -2,9 +2,9 @@
 
 exp of a row's values is taken of their distance to the row's largest, which is one of 256 (int8) or 65 536 (int16) values.
 int8    y = rint(e * numerator / sum e) + y_zero, e from a table, the sum in float32. QLinearSoftmax: e is scaled up so far
-        that the sum of a row uses float32's range, the numerator is floor(1 / y_scale), and the quotient is a double one:
-        so close to a half that a float one could fall on the other side, the C compares whole numbers. Between
-        DequantizeLinear and QuantizeLinear: e in (0, 1] and 1 / y_scale, and a float32 quotient.
+        that the sum of a row uses float32's range. The numerator is floor(1 / y_scale), and the quotient is a double one: so
+        close to a half that a float one could fall on the other side, the C compares whole numbers. Between DequantizeLinear
+        and QuantizeLinear: e in (0, 1] and 1 / y_scale, and a float32 quotient.
 int16   e in Q31 as the product of two table entries, by the high and the low byte of the distance; sums in 64 bits; then the
         same in float32. ONNX Runtime's own float32 exp is off by more than the two tables: about 1 of 2 500 elements differs
         by one step.

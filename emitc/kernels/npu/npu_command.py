@@ -3,7 +3,7 @@
 Shapes  any inputs and outputs, as the file states them; an open dimension is 1.   Types  integers.
 Operands  the driver's payload (format COP1) and the constants as vela packs them, then the real inputs. Each tensor lies at an
 offset of the scratch memory when the NPU reads or writes it. Where a file has several such operators, the content of that
-memory is the last output of each, and the first real input of the next: streams leave tensors there for each other.
+memory is the last output of each. It is the first real input of the next: streams leave tensors there for each other.
 Source  the host model of the NPU executes the commands: it is the numpy reference of this operator, and its only one.
 Errors  tensors that reach over the end of the scratch memory.
 """

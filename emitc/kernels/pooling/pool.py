@@ -294,8 +294,8 @@ def lower(bound: BoundNode) -> Layer:
 def _onnx_average_by_vectors(bound: BoundNode, portable: Layer) -> Layer | str:
     """The layer of ONNX's average of int8 for vectors; or why there is none.
 
-    Four channels at a time take the float32 arithmetic of ONNX Runtime itself, without an integer mean that tells first whether
-    float32 rounds as it does. The sum of a whole image stays one of integers.
+    Four channels at a time take the float32 arithmetic of ONNX Runtime itself. There is no integer mean that tells first
+    whether float32 rounds as it does. The sum of a whole image stays one of integers.
     """
     if bound.input(0).dtype is not DType.INT8:
         return f"{portable.kernel_name}{portable.spec.suffix} has a portable version only"

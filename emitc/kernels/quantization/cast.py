@@ -2,9 +2,8 @@
 
 Shapes  x any, y the same.   Types  all of emitc's among each other (float16, bfloat16, float8 and strings are none of them).
 To bool       whether a value differs from 0; a NaN does.
-To integers   from integers: the low bits, so that what does not fit wraps. From floats: without the fraction; ONNX leaves
-              and TFLite leave open what becomes of values that do not fit, here they give the end of the type's range, and
-              a NaN gives 0.
+To integers   from integers: the low bits, so that what does not fit wraps. From floats: without the fraction; ONNX and TFLite
+              leave open what becomes of values that do not fit. Here they give the end of the type's range, and a NaN gives 0.
 To floats     the nearest value, ties to even; from float64 what is too large becomes infinite.
 Source        ONNX's specification of Cast.
 """

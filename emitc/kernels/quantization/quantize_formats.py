@@ -1,6 +1,6 @@
 """QuantizeLinear and DequantizeLinear beyond int8 with constant scales: any element type, computed scales, scales per block.
 
-Shapes  x any, y the same; scale and zero point one value, one for each slice of an axis, or one for each block of
+Shapes  x any, y the same; scale and zero point one value, or one for each slice of an axis; or one for each block of
         `block_size` neighbours along the axis (the last may be shorter). Both may be constants or computed.
 Types   float32 to a code and back. A code is an integer (int2 to uint16; int32 only back) or the bits of a small float
         (float8e4m3fn, float8e5m2, float4e2m1, and float16 in steps of 1). Types of less than a byte have a byte for each.
@@ -10,8 +10,8 @@ To floats     the nearest value to x / scale, ties to the even code; what is too
               float4e2m1 has one, it makes 0 of -0.
 From codes    y = (float32)(code - zero_point) * scale, one rounding.
 Source        ONNX's specification of both operators and its tables for float8 and float4; the codes of NaNs in float8 as ONNX
-              Runtime has them. What becomes of a NaN and of quotients from 2^31 on in an integer type ONNX Runtime leaves to
-              the processor, where its kernel is not the vectorized one; here the specification's saturation holds.
+              Runtime has them. In an integer type, ONNX Runtime leaves a NaN and quotients from 2^31 on to the processor, where
+              its kernel is not vectorized; here the specification's saturation holds.
 """
 
 import math

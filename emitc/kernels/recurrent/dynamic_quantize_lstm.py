@@ -8,7 +8,7 @@ Shapes  as `recurrent.py` has them, layout 0, but W [D, I, 4 * H] and R [D, H, 4
 Types   float32, weights int8 or uint8. Weights, scales and zero points are constant.
 Source  ONNX Runtime's results on x86, not optimized: this order of sums and these sets of values quantized together differ by
         3e-7 at most over hundreds of sequences. Where h lies that close to the border between two steps of its
-        quantization, the two may take different ones, and their outputs then differ by what a step makes.
+        quantization, the two may take different ones. Their outputs then differ by what a step makes.
 """
 
 from collections.abc import Callable, Sequence

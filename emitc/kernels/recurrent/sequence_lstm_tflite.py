@@ -6,10 +6,10 @@ o = sigmoid(Wo x + Ro h + bo), h' = o tanh(c'), y = h'
 Shapes  x [B, T, I], or [T, B, I] where time_major; each W [U, I], R [U, U], b [U]; h and c [B, U]; y as x with U for I.
 Types   int8 with c in int16 and b in int32; int16 without zero points, with int8 weights and b in int64; float32.
 Errors  peepholes, a projection, layer normalization, coupled gates; weights with several scales; computed weights.
-Source  TFLite Micro. int8: both products of a gate are requantized to Q3.12 and limited to 16 bits before they are added,
-        and so are f c and i g, to the scale of c; sigmoid and tanh by the table of `sigmoid_table.py`; h' is requantized
-        from tanh(c') in Q0.15 times o in Q0.15. The scale of c is a power of two. int16: the same, with sums of 64 bits that
-        are requantized by multipliers of 16 bits.
+Source  TFLite Micro. int8: both products of a gate are requantized to Q3.12 and limited to 16 bits before they are added; so
+        are f c and i g, to the scale of c; sigmoid and tanh by the table of `sigmoid_table.py`; h' is requantized from tanh(c')
+        in Q0.15 times o in Q0.15. The scale of c is a power of two. int16: the same, with sums of 64 bits that are requantized
+        by multipliers of 16 bits.
 """
 
 import math

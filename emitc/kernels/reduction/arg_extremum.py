@@ -98,7 +98,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 
 def lower(bound: BoundNode) -> Layer:
-    """One search per element of the output, along values that lie `inner` apart."""
+    """One search per element of the output, along values at a distance of `inner`."""
     op, shape = bound.op(ArgExtremum), bound.input(0).shape
     axis = op.axis
     params = integers(

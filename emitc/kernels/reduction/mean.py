@@ -9,8 +9,8 @@ TFLite  int8 and int16, own scales. acc = sum(x - x_zero), int32; y = clamp(y_ze
         Errors: a sum that can leave int32; more than three separate groups of kept or of reduced dimensions.
 ONNX    float32, int32 and int64, which wrap; int8 and int16 between DequantizeLinear and QuantizeLinear: an int32 sum times
         float32(x_scale / (y_scale * n)), half to even. ONNX Runtime sums float32 values there, in an order that depends on
-        its processor: where the exact mean is a half, as it often is with equal scales and n a power of two, the results
-        may differ by one step, nowhere else.
+        its processor: where the exact mean is a half, the results may differ by one step, nowhere else. With equal scales and n
+        a power of two it often is a half.
 """
 
 import math

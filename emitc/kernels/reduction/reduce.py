@@ -1,4 +1,4 @@
-"""ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceSumSquare, ReduceLogSum and ReduceLogSumExp of ONNX, and REDUCE_MAX
+"""ReduceMax, ReduceMin, ReduceProd, ReduceL1, ReduceL2, ReduceSumSquare, ReduceLogSum and ReduceLogSumExp of ONNX; REDUCE_MAX
 and REDUCE_MIN of TFLite, for int8 and float32, and for int16, int32 and int64, which LiteRT alone runs; REDUCE_PROD of TFLite
 without scales, which LiteRT alone runs; REDUCE_ALL of TFLite, whether all values are true: the smallest of 0 and 1.
 

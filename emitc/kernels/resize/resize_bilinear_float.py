@@ -1,8 +1,8 @@
 """RESIZE_BILINEAR of float32, and of legacy uint8 models: each pixel is a mean of four, weighted by nearness.
 
-The position of an output row is i * H / OH (with half_pixel_centers (i + 0.5) * H / OH - 0.5, with align_corners
-i * (H - 1) / (OH - 1)), computed in float32 while compiling: rows, columns and weights are tables.
-uint8: the same sum of the values, which are 128 higher than those of the graph, and 0.5 more, without its fraction.
+The position of an output row is i * H / OH. With half_pixel_centers it is (i + 0.5) * H / OH - 0.5, with align_corners i * (H -
+1) / (OH - 1). It is computed in float32 while compiling: rows, columns and weights are tables. uint8: the same sum of the
+values, which are 128 higher than those of the graph, and 0.5 more, without its fraction.
 Source  TFLite Micro's reference kernel, and for uint8 LiteRT's: order of the products and sums.
 """
 

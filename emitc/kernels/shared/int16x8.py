@@ -3,10 +3,10 @@
 y = clamp(floor(acc * q15 * 2**(shift - 15) + 1/2)), acc = bias + sum(x * w); scales are symmetric, so there are no zero
 points. With an int32 bias sums have 32 bits and are requantized as for int8.
 On the device sums have 32 bits wherever no input can take them further, and every shift is at least 2 to the right: then
-acc * q15 / 2**16 has 32 bits too, so that no 64-bit number is shifted. The result is the same bit for bit, since
-floor((a + 2**(n - 1)) / 2**n) = floor((floor(a / 2**16) + 2**(n - 17)) / 2**(n - 16)) for n over 16. Elsewhere parts of a sum,
-of 511 products at most, have 32 bits.
-Source: TFLite 16x8 quantization specification; rounding as TFLite Micro's kernels (measured, see docs/numerics.md).
+acc * q15 / 2**16 has 32 bits too, so that no 64-bit number is shifted. The result is the same bit for bit. For n over 16,
+floor((a + 2**(n - 1)) / 2**n) = floor((floor(a / 2**16) + 2**(n - 17)) / 2**(n - 16)). Elsewhere parts of a sum, of 511
+products at most, have 32 bits. Source: TFLite 16x8 quantization specification; rounding as TFLite Micro's kernels (measured,
+see docs/numerics.md).
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Where an integer mean of quantized values certainly rounds as ONNX Runtime's float32 mean does, and where it may not.
 
-ONNX Runtime dequantizes, sums and divides in float32, and every operation rounds. Its result differs from the exact
-mean by little, so that it rounds the same way unless the mean lies near a half between two integers; there the float32
-operations have to be repeated one by one. How near is decided here, at compile time.
+ONNX Runtime dequantizes, sums and divides in float32, and every operation rounds. Its result differs from the exact mean by
+little. So it rounds the same way unless the mean lies near a half between two integers; there the float32 operations have to be
+repeated one by one. How near is decided here, at compile time.
 """
 
 import math
@@ -40,8 +40,8 @@ class RoundingTie:
 def decision(x: Quantization, y: Quantization, dtype: DType, count: int) -> RoundingTie:
     """For means of at most `count` values of `dtype`, quantized as x, that are quantized as y.
 
-    The float32 mean is off by half a unit in the last place of the largest sum for every value and every addition, and by
-    one for each of three steps after it (division, division by the scale, zero point); the integer mean by what its
+    For every value and every addition, the float32 mean is off by half a unit in the last place of the largest sum. For each of
+    three steps after it (division, division by the scale, zero point) it is off by one; the integer mean by what its
     multiplier, the division and the bits of fraction leave out.
     """
     ratio = x.scale / y.scale

@@ -2,9 +2,8 @@
 
 Shapes  x any, y the same.
 Types   float32: the function in C. int8 with scales: a table of 256 results, each dequantized in float32 and computed; where y
-        is int8 too, divided by y_scale and rounded half to even, which is what ONNX Runtime's QLinearSigmoid and
-        QLinearLeakyRelu do, and what a float operator between DequantizeLinear and QuantizeLinear amounts to. Other types: see
-        the operator.
+        is int8 too, divided by y_scale and rounded half to even. ONNX Runtime's QLinearSigmoid and QLinearLeakyRelu do the
+        same, and a float operator between DequantizeLinear and QuantizeLinear amounts to it. Other types: see the operator.
 """
 
 from collections.abc import Callable, Collection

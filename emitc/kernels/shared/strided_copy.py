@@ -49,7 +49,8 @@ def strides(shape: Shape, element_bytes: int) -> tuple[int, ...]:
 def walk(
     shape: Shape, x_steps: Sequence[int], y_steps: Sequence[int], element_bytes: int, x_start: int = 0, y_start: int = 0
 ) -> StridedLoop:
-    """The shortest nest that moves `shape` elements, x_steps[i] and y_steps[i] bytes apart along dimension i.
+    """The shortest nest that moves `shape` elements, which lie x_steps[i] and y_steps[i] bytes from each other along dimension
+    i.
 
     >>> walk((2, 3, 4), (12, 4, 1), (24, 4, 1), 1)
     StridedLoop(run_bytes=12, loops=(Loop(count=2, x_step=12, y_step=24),), x_start=0, y_start=0)

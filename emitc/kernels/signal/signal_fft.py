@@ -1,8 +1,8 @@
 """SignalRfft, SignalIrfft and SignalFftAutoScale: Fourier transforms of real frames.
 
 SignalRfft: frames x [..., L], filled with zeros up to fft_length >= L; y [..., fft_length + 2]: complex numbers, real and
-        imaginary parts in turn. A real transform of `fft_length` values is a complex one of half as many points, of the even
-        values as real and the odd as imaginary parts; then the two spectra are separated.
+        imaginary parts in turn. A real transform of `fft_length` values is a complex one of half as many points. It has the
+        even values as real and the odd ones as imaginary parts; then the two spectra are separated.
 SignalIrfft: the other way round. x [..., fft_length + 2], y [..., fft_length]. The spectrum is put together to that of the
         even and odd values, which is transformed back. In float32 the results are divided by fft_length; in fixed point the steps
         have done that.
@@ -162,7 +162,7 @@ def _rfft_lower(bound: BoundNode) -> Layer:
     frame = bound.input(0).shape[-1]
     order = Table("order", "uint16_t", order_of(bound.op(RealFourier).length // 2), "which value comes where")
     frames = integers(frames=bound.input(0).elements // frame, frame=frame)
-    return _transform(bound, order, "take the spectra of even and odd values apart", frames, _FORTH)
+    return _transform(bound, order, "separate the spectra of even and odd values", frames, _FORTH)
 
 
 def _irfft_lower(bound: BoundNode) -> Layer:

@@ -31,7 +31,7 @@ class OnnxRuntimeEngine:
 
     preserve: keep the value of every node's every output for `tensors()`, by its name, as numpy has it in the file's
     type and layout. The model must be one file: constants in other files are not found. Raises EngineRefused for a
-    model that it cannot load (also one of a newer opset or IR version than it knows), EmitcError when the package is
+    model that it cannot load (also one of a newer opset or IR version than it knows). Raises EmitcError when the package is
     missing.
     """
 

@@ -1,8 +1,8 @@
 """A TFLite model operator by operator: each on TFLite Micro, or on LiteRT where TFLite Micro has no code for it.
 
-For graphs that no engine runs as a whole, and for those that only LiteRT runs and some of whose operators LiteRT computes
-otherwise than TFLite Micro, whose rule the C follows. Every operator is cut out of the file as a model of its own,
-which keeps its state from run to run. It gets the values that the operators before it gave.
+This is for graphs that no engine runs as a whole. It is also for those that only LiteRT runs, where it computes some operators
+otherwise than TFLite Micro, whose rule the C follows. Every operator is cut out of the file as a model of its own, which keeps
+its state from run to run. It gets the values that the operators before it gave.
 """
 
 import contextlib

@@ -73,10 +73,10 @@ def engine_for(
 ) -> Engine:
     """The engine called `name`, loaded; "auto" is the golden one of the model's format (tflite or onnx).
 
-    For TFLite, "auto" takes tflite_micro if it loads the model and completes one run on zeros (some kernels refuse a type
-    only when they run), else LiteRT's reference kernels; for ONNX it is onnxruntime. The engine's `name` says which it was.
-    Raises EngineRefused when no engine takes the model (with each engine's reason), EmitcError for an engine that does not
-    read the format and for a missing package.
+    For TFLite, "auto" takes tflite_micro if it loads the model and completes one run on zeros. Some kernels refuse a type only
+    when they run. Else it takes LiteRT's reference kernels; for ONNX it is onnxruntime. The engine's `name` says which it was.
+    Raises EngineRefused when no engine takes the model (with each engine's reason). Raises EmitcError for an engine that does
+    not read the format and for a missing package.
     """
     candidates = ENGINES[source_format]
     if name != "auto":

@@ -96,7 +96,7 @@ def test_transforms_are_those_of_the_convolution() -> None:
 @pytest.mark.parametrize(
     ("case", "why"),
     [
-        (conv_2d("columns", (1, 5, 6, 8), 4, (3, 5)), "its windows do not have three columns, one column apart"),
+        (conv_2d("columns", (1, 5, 6, 8), 4, (3, 5)), "its windows do not have three columns and a stride of one"),
         (conv_2d("stride", (1, 5, 7, 8), 4, (3, 3), Slide((1, 2))), "its windows do not have three columns"),
         (conv_2d("dilation", (1, 9, 9, 8), 4, (3, 3), Slide(dilation=(1, 2))), "it is dilated along the row"),
         (conv_2d("depth", (1, 5, 6, 6), 4, (3, 3)), "its input's channels are no multiple of four"),

@@ -38,6 +38,16 @@ def test_every_model_is_listed() -> None:
     assert sorted(path.stem for path in MODELS.glob("*.npz")) == sorted([*NAMES, *twins, "digits_test"])
 
 
+def test_every_float_model_is_listed_with_its_size_and_hash() -> None:
+    rows = re.findall(
+        r"^\| `(\w+\.onnx)` \| .* \| (\d+) \| `(\w+)` \|$", (MODELS / "README.md").read_text("utf-8"), re.M
+    )
+    files = {path.name: path.read_bytes() for path in (MODELS / "float").glob("*.onnx")}
+    assert len(files) == 4
+    found = {name: (int(size), digest) for name, size, digest in rows}
+    assert found == {name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in files.items()}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_readme_states_the_hash(name: str) -> None:
     digest = hashlib.sha256((MODELS / f"{name}.tflite").read_bytes()).hexdigest()

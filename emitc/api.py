@@ -194,18 +194,18 @@ def quantize(
 
     calibration: an .npz file of sample inputs. output: the file, MODEL_int8.onnx where none is given. test: labelled
     samples, for the accuracy of both models. force: replace a file that emitc did not write. options: `method`,
-    `exclude` and `int16` (names of operators), `auto_mixed`, `max_drop`. Raises EmitcError for files and options that do
-    not fit.
+    `exclude` and `int16` (names of operators), `remedies`, `auto_remedies`, `auto_mixed`, `max_drop`. Raises EmitcError for
+    files and options that do not fit.
     """
     from emitc.calibrate.settings import QuantizeSettings
     from emitc.evaluate.quantization import QuantizeOptions, quantized
 
-    _check_names("quantize", options, ("method", "exclude", "int16", "auto_mixed", "max_drop"))
-    names = (tuple(options.get(key, ())) for key in ("exclude", "int16"))
+    lists, searches = ("exclude", "int16", "remedies"), ("auto_mixed", "auto_remedies")
+    _check_names("quantize", options, ("method", *lists, *searches, "max_drop"))
+    names = (tuple(options.get(key, ())) for key in lists)
     settings = QuantizeSettings(options.get("method", "minmax"), *names)
-    chosen = QuantizeOptions(
-        settings, max_drop=options.get("max_drop"), auto_mixed=options.get("auto_mixed", False), force=force
-    )
+    wanted = {key: options.get(key, False) for key in searches}
+    chosen = QuantizeOptions(settings, max_drop=options.get("max_drop"), force=force, **wanted)
     path = Path(model)
     target = Path(output) if output is not None else path.with_name(f"{path.stem}_int8.onnx")
     return quantized(path, Path(calibration), target, Path(test) if test is not None else None, chosen)

@@ -11,15 +11,17 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from emitc.calibrate.float_graph import Statistics
 from emitc.calibrate.npz import read_arrays
 from emitc.calibrate.packages import package
 from emitc.calibrate.precision import overrides_of, require_operators
+from emitc.calibrate.remedies import Remedied, remedied, with_corrected_bias
 from emitc.calibrate.settings import QuantizeSettings
 from emitc.compiler import compile_model
 from emitc.emit.output_file import OutputFile
@@ -35,7 +37,20 @@ MAX_OPERATORS = 1500
 _MARK = "emitc.quantized"
 """Key of the property that a model has which emitc quantized, so that a later one may replace it."""
 _DEFAULT = QuantizeSettings()
-RangesOf = Callable[[bytes, Sequence[Mapping[str, Array]]], dict[str, tuple[float, float]]]
+_Samples = Sequence[Mapping[str, Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What is measured of a float model on samples, by functions of both. ranges: of its tensors, for the method `mse`.
+
+    statistics: of their channels, for the remedies.
+    """
+
+    ranges: Callable[[bytes, _Samples], dict[str, tuple[float, float]]]
+    statistics: Callable[[bytes, _Samples], Statistics]
+
+
 _FATAL, _WARNING = 4, 2
 """Levels of ONNX Runtime's log; it starts with the second."""
 
@@ -44,8 +59,8 @@ _FATAL, _WARNING = 4, 2
 class Quantized:
     """What was made. samples: calibration inputs that were run.
 
-    data: the quantized model. model: the float one as one file. calibration: the samples by input name. settings: with which it
-    was made.
+    data: the quantized model. model: the float one as one file, with the remedies that change tensors. calibration: the samples
+    by input name. settings: with which it was made.
     """
 
     output: Path
@@ -255,61 +270,93 @@ class FloatModel:
     """
 
     def __init__(
-        self, path: Path, samples: list[dict[str, Array]], model: bytes, folder: Path, ranges_of: RangesOf | None
+        self, path: Path, samples: list[dict[str, Array]], model: bytes, folder: Path, measures: Measures | None
     ) -> None:
-        self._ranges_of = ranges_of
+        self._measures = measures
         self.path = path
         self._folder = folder
         self.samples = samples
         self.model = model
-        self._ranges: dict[str, tuple[float, float]] | None = None
+        self._ranges: dict[bytes, dict[str, tuple[float, float]]] = {}
+        self._remedied: dict[Any, Remedied] = {}
         preprocess = package("onnxruntime.quantization.shape_inference").quant_pre_process
-        unprepared = folder / "unprepared.onnx"
+        unprepared, prepared = folder / "unprepared.onnx", folder / "prepared.onnx"
         unprepared.write_bytes(model)
         with _silent(path):
-            preprocess(str(unprepared), str(self._prepared), skip_symbolic_shape=True)
-            self._per_channel = _modernise(self._prepared)
-
-    @property
-    def _prepared(self) -> Path:
-        return self._folder / "prepared.onnx"
+            preprocess(str(unprepared), str(prepared), skip_symbolic_shape=True)
+            self._per_channel = _modernise(prepared)
+        self._prepared = prepared.read_bytes()
 
     @property
     def message(self) -> Any:
         """The prepared model as an ONNX message."""
-        return package("onnx").load(self._prepared)
+        return package("onnx").load_from_string(self._prepared)
+
+    def _statistics(self, model: bytes) -> Statistics:
+        assert self._measures is not None, "remedies need statistics"
+        return self._measures.statistics(model, self.samples)
+
+    def _with_remedies(self, settings: QuantizeSettings) -> Remedied:
+        """The prepared model, equalized and with split heads as the settings say."""
+        key = (settings.remedies, settings.excluded, settings.int16)
+        if not settings.remedies:
+            return Remedied(self._prepared)
+        if key not in self._remedied:
+            kept = (*settings.excluded, *settings.int16)
+            self._remedied[key] = remedied(self.message, settings.remedies, kept, self._statistics)
+        return self._remedied[key]
+
+    def reference(self, settings: QuantizeSettings) -> bytes:
+        """The float model whose tensors those of the quantized one stand for: with the results of `model`."""
+        return self._with_remedies(settings).model if settings.remedies else self.model
 
     def quantized(self, settings: QuantizeSettings = _DEFAULT) -> bytes:
         """The quantized model, with emitc's mark. Raises CannotCompile when the quantizer fails, EmitcError for unknown names."""
-        message = self.message
-        require_operators(settings, message)
-        shapes = {name: value.shape for name, value in self.samples[0].items()}
-        made = self._folder / "quantized.onnx"
+        require_operators(settings, self.message)
         with _silent(self.path):
-            if settings.method == "mse" and self._ranges is None:
-                assert self._ranges_of is not None, "the method mse needs ranges"
-                self._ranges = self._ranges_of(self._prepared.read_bytes(), self.samples)
-            ranges = self._ranges if settings.method == "mse" else None
-            overrides = overrides_of(settings, message, ranges or {})
-            more: dict[str, Any] = {"TensorQuantOverrides": overrides} if overrides else {}
-            try:
-                data = self._quantize(made, settings, per_channel=self._per_channel, **more)
-            except ValueError:
-                # The quantizer's own care for biases that leave 32 bits fails on matrices with one scale per channel.
-                more |= {"QDQDisableWeightAdjustForInt32Bias": True}
-                data = self._quantize(made, settings, per_channel=self._per_channel, **more)
-            if self._per_channel and not _compiles(made, shapes):
-                # It gives a bias of the shape [1, N] its scales along the wrong dimension.
-                more.pop("QDQDisableWeightAdjustForInt32Bias", None)
-                whole = self._quantize(made, settings, per_channel=False, **more)
-                data = whole if _compiles(made, shapes) else data
+            made = self._with_remedies(settings)
+            settings = replace(settings, excluded=(*settings.excluded, *made.stay))
+            data = self._quantized(made.model, settings)
+            if "bias" in settings.remedies:
+                load = package("onnx").load_from_string
+                corrected = with_corrected_bias(load(made.model), load(data), self._statistics)
+                data = self._quantized(corrected, settings)
         return _marked(data)
+
+    def _quantized(self, model: bytes, settings: QuantizeSettings) -> bytes:
+        """The int8 model that is made of a prepared one."""
+        shapes = {name: value.shape for name, value in self.samples[0].items()}
+        source, made = self._folder / "float.onnx", self._folder / "quantized.onnx"
+        source.write_bytes(model)
+        overrides = overrides_of(settings, package("onnx").load_from_string(model), self._least_error(model, settings))
+        more: dict[str, Any] = {"TensorQuantOverrides": overrides} if overrides else {}
+        try:
+            data = self._quantize(made, settings, per_channel=self._per_channel, **more)
+        except ValueError:
+            # The quantizer's own care for biases that leave 32 bits fails on matrices with one scale per channel.
+            more |= {"QDQDisableWeightAdjustForInt32Bias": True}
+            data = self._quantize(made, settings, per_channel=self._per_channel, **more)
+        if self._per_channel and not _compiles(made, shapes):
+            # It gives a bias of the shape [1, N] its scales along the wrong dimension.
+            more.pop("QDQDisableWeightAdjustForInt32Bias", None)
+            whole = self._quantize(made, settings, per_channel=False, **more)
+            data = whole if _compiles(made, shapes) else data
+        return data
+
+    def _least_error(self, model: bytes, settings: QuantizeSettings) -> dict[str, tuple[float, float]]:
+        """Ranges of the method `mse`, none for the other methods."""
+        if settings.method != "mse":
+            return {}
+        if model not in self._ranges:
+            assert self._measures is not None, "the method mse needs ranges"
+            self._ranges[model] = self._measures.ranges(model, self.samples)
+        return self._ranges[model]
 
     def _quantize(self, made: Path, settings: QuantizeSettings, *, per_channel: bool, **extra: Any) -> bytes:
         quantization = package("onnxruntime.quantization")
         methods = quantization.CalibrationMethod
         quantization.quantize_static(
-            str(self._prepared),
+            str(self._folder / "float.onnx"),
             str(made),
             _Reader(self.samples),
             quant_format=quantization.QuantFormat.QDQ,
@@ -326,14 +373,14 @@ class FloatModel:
 
 
 @contextlib.contextmanager
-def float_model(path: Path, calibration: Path, ranges_of: RangesOf | None = None) -> Iterator[FloatModel]:
-    """The float model at `path` with the samples of the file `calibration`. ranges_of: for the method `mse`.
+def float_model(path: Path, calibration: Path, measures: Measures | None = None) -> Iterator[FloatModel]:
+    """The float model at `path` with the samples of the file `calibration`. measures: for the method `mse` and remedies.
 
     Raises EmitcError for files that do not fit, CannotCompile where the quantizer's preparation fails.
     """
     samples, model = _samples(path, read_file(path), calibration)
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
-        yield FloatModel(path, samples, model, Path(folder), ranges_of)
+        yield FloatModel(path, samples, model, Path(folder), measures)
 
 
 def quantize_model(
@@ -344,22 +391,22 @@ def quantize_model(
     force: bool = False,
     settings: QuantizeSettings = _DEFAULT,
     choose: Callable[[FloatModel, QuantizeSettings], QuantizeSettings] = lambda model, settings: settings,
-    ranges_of: RangesOf | None = None,
+    measures: Measures | None = None,
 ) -> Quantized:
     """Quantizes the float model at `path` with the ranges that the samples of `calibration` show; writes `output` whole.
 
     force: an existing output may be a file that emitc did not write. choose: makes the final settings, from the model and those
-    that were given. ranges_of: ranges of tensors for the method `mse`, from a float model and its samples.
+    that were given. measures: for the method `mse` and remedies.
 
     Raises EmitcError for files that do not fit, CannotCompile when the quantizer fails.
     """
     file = OutputFile(output, "-o", _MARK.encode("ascii"), (path, calibration), force)
     file.check()
     package("onnxruntime.quantization")
-    with float_model(path, calibration, ranges_of) as model:
+    with float_model(path, calibration, measures) as model:
         settings = choose(model, settings)
-        data = model.quantized(settings)
+        data, reference = model.quantized(settings), model.reference(settings)
     file.write(data)
     return Quantized(
-        output, len(model.samples), path.stat().st_size, len(data), data, model.model, model.samples, settings
+        output, len(model.samples), path.stat().st_size, len(data), data, reference, model.samples, settings
     )

@@ -107,6 +107,12 @@ def _failed(evaluation: Evaluation, least: float | None, drop: float | None) -> 
 @shared.choice_option("--method", "minmax", "minmax | percentile | entropy | mse: how samples give ranges.")
 @click.option("--exclude", multiple=True, metavar="NAME", help="An operator that stays in float32.")
 @click.option("--int16", multiple=True, metavar="NAME", help="An operator whose activations get 16 bits.")
+@click.option(
+    "--remedy",
+    multiple=True,
+    metavar="NAME",
+    help="heads | equalize | bias: change the float model; auto takes those that reduce the noise.",
+)
 @click.option("--auto-mixed", is_flag=True, help="With --test: raise operators to 16 bits until --max-drop is met.")
 @click.option("--max-drop", type=float, help="Accuracy that may be lost: 0.005 is half a point. Exit code 1 beyond it.")
 @click.option("--scale", type=number, help="Factor on the values of --test, after --mean: a number, or as 1/255.")
@@ -124,11 +130,13 @@ def quantize(
         from emitc.report.quantize import quantize_text
 
         target = output or model.with_name(f"{model.stem}_int8.onnx")
+        remedies = tuple(name for name in values["remedy"] if name != "auto")
         options = QuantizeOptions(
-            QuantizeSettings(values["method"], values["exclude"], values["int16"]),
+            QuantizeSettings(values["method"], values["exclude"], values["int16"], remedies),
             Preparation(values["scale"], values["mean"]),
             values["max_drop"],
             values["auto_mixed"],
+            "auto" in values["remedy"],
             force,
         )
         result = quantized(model, calibration, target, test, options)

@@ -21,7 +21,7 @@ from emitc.verify.engines.run import run_isolated
 from emitc.verify.samples import input_range
 
 FEW_SAMPLES = 16
-_COMPARED = 256
+COMPARED = 256
 """Samples of which outputs are compared, of those that calibrate."""
 _LAYERS = 32
 """Samples of which every tensor is compared; all of them are in memory."""
@@ -98,8 +98,8 @@ def quality(model: bytes, quantized: bytes, samples: Sequence[Mapping[str, Array
 
     Raises EmitcError where the engine refuses one of the models.
     """
-    cases = [tuple(sample.values()) for sample in samples[:_COMPARED]]
-    before, after = (_outputs(data, cases) for data in (model, quantized))
+    cases = [tuple(sample.values()) for sample in samples[:COMPARED]]
+    before, after = (outputs_of(data, cases) for data in (model, quantized))
     names = [f"output {i}" for i in range(len(before))]
     outputs = tuple(_of_output(name, a, b) for name, a, b in zip(names, before, after, strict=True))
     ratios = tensor_ratios(model, quantized, samples)
@@ -107,8 +107,8 @@ def quality(model: bytes, quantized: bytes, samples: Sequence[Mapping[str, Array
     return Quality(len(cases), outputs, worst, _warnings(samples, outputs))
 
 
-def _outputs(data: bytes, cases: Sequence[tuple[Array, ...]]) -> list[Array]:
-    """Each output of all cases, stacked."""
+def outputs_of(data: bytes, cases: Sequence[tuple[Array, ...]]) -> list[Array]:
+    """Each output of all cases, stacked. Raises EmitcError where the engine refuses the model."""
     run = run_isolated(data, cases, source_format="onnx", resets=range(1, len(cases)))
     return [np.stack([np.asarray(outputs[i]) for outputs in run.outputs]) for i in range(len(run.outputs[0]))]
 

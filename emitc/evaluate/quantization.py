@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from emitc.calibrate.calibrate import Quantized, quantize_model
-from emitc.calibrate.settings import METHODS, QuantizeSettings
+from emitc.calibrate.calibrate import FloatModel, Measures, Quantized, quantize_model
+from emitc.calibrate.settings import METHODS, REMEDIES, QuantizeSettings
 from emitc.errors import Code, EmitcError, Where, unknown_choice
 from emitc.evaluate.dataset import Preparation
 from emitc.evaluate.evaluation import Evaluation
 from emitc.evaluate.mixed_precision import MixedPrecision
 from emitc.evaluate.quality import Quality, quality, tested
-from emitc.evaluate.ranges import least_error_ranges
+from emitc.evaluate.ranges import channel_statistics, least_error_ranges
+from emitc.evaluate.remedy_choice import with_helpful_remedies
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -51,17 +53,21 @@ class QuantizeOptions:
     """settings: how the model is quantized. preparation: of the samples of a test. force: replace a file that is not emitc's.
 
     max_drop: accuracy that may be lost in the test, as a share of 1; more of it is a failure. auto_mixed: raise operators to 16
-    bits until no more is lost.
+    bits until no more is lost. auto_remedies: those of the remedies that reduce the noise, in addition to those of the settings.
     """
 
     settings: QuantizeSettings = field(default_factory=QuantizeSettings)
     preparation: Preparation = field(default_factory=Preparation)
     max_drop: float | None = None
     auto_mixed: bool = False
+    auto_remedies: bool = False
     force: bool = False
 
     def check(self, test: Path | None) -> None:
-        """Raises EmitcError for options that need others, and for a method that does not exist."""
+        """Raises EmitcError for options that need others, and for a method or remedy that does not exist."""
+        for remedy in self.settings.remedies:
+            if remedy not in REMEDIES:
+                raise unknown_choice("--remedy", remedy, (*REMEDIES, "auto"))
         if self.settings.method not in METHODS:
             raise unknown_choice("--method", self.settings.method, METHODS)
         option = "--auto-mixed" if self.auto_mixed else "--max-drop"
@@ -71,6 +77,17 @@ class QuantizeOptions:
         if self.auto_mixed and self.max_drop is None:
             why = "the search ends where the drop is small enough"
             raise EmitcError("--auto-mixed has no goal", Where(option=option), why, "add --max-drop 0.005", Code.OPTION)
+
+
+def _chosen(
+    options: QuantizeOptions, test: Path | None, model: FloatModel, settings: QuantizeSettings
+) -> QuantizeSettings:
+    """The settings with what is looked for: remedies first, since they cost no cycles, then operators with 16 bits."""
+    if options.auto_remedies:
+        settings = with_helpful_remedies(model, settings)
+    if options.auto_mixed and test is not None and options.max_drop is not None:
+        settings = MixedPrecision(test, options.preparation, options.max_drop).choose(model, settings)
+    return settings
 
 
 _DEFAULT = QuantizeOptions()
@@ -88,17 +105,14 @@ def quantized(
     Raises what `QuantizeOptions.check`, `quantize_model`, `MixedPrecision.choose`, `quality` and `tested` raise.
     """
     options.check(test)
-    search: dict[str, Any] = {}
-    if options.auto_mixed and test is not None and options.max_drop is not None:
-        search = {"choose": MixedPrecision(test, options.preparation, options.max_drop).choose}
     made = quantize_model(
         model,
         calibration,
         output,
         force=options.force,
         settings=options.settings,
-        ranges_of=least_error_ranges,
-        **search,
+        choose=partial(_chosen, options, test),
+        measures=Measures(least_error_ranges, channel_statistics),
     )
     loss = quality(made.model, made.data, made.calibration)
     if test is None:

@@ -1,4 +1,4 @@
-"""Ranges of activations whose 8-bit codes have the least mean square error."""
+"""What a float model computes on samples: ranges whose 8-bit codes have the least mean square error, and figures of channels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from emitc.calibrate.float_graph import ChannelStatistics, Statistics
 from emitc.ir import Array
 from emitc.verify.engines.run import run_isolated
 
@@ -24,14 +25,33 @@ def least_error_ranges(model: bytes, samples: Sequence[Mapping[str, Array]]) -> 
     model: an ONNX model in float32. samples: arrays by input name, in the model's order. Raises EmitcError where the engine
     refuses the model.
     """
+    values = _tensors(model, samples)
+    return {
+        name: least_error_range(np.concatenate([part.reshape(-1) for part in parts])) for name, parts in values.items()
+    }
+
+
+def channel_statistics(model: bytes, samples: Sequence[Mapping[str, Array]]) -> Statistics:
+    """Figures of the channels of every float tensor with two dimensions or more; arguments and errors of `least_error_ranges`."""
+    return {name: _of_channels(parts) for name, parts in _tensors(model, samples).items() if parts[0].ndim > 1}
+
+
+def _of_channels(parts: Sequence[Array]) -> ChannelStatistics:
+    """Figures of dimension 1. parts: the tensor in each sample."""
+    by_channel = np.concatenate([np.moveaxis(part, 1, 0).reshape(part.shape[1], -1) for part in parts], axis=1)
+    return ChannelStatistics(np.abs(by_channel).max(axis=1, initial=0), by_channel.astype(np.float64).mean(axis=1))
+
+
+def _tensors(model: bytes, samples: Sequence[Mapping[str, Array]]) -> dict[str, list[Array]]:
+    """Every float tensor of the model and its inputs, in each of the samples."""
     cases = [tuple(sample.values()) for sample in samples[:SAMPLES]]
     run = run_isolated(model, cases, source_format="onnx", preserve=True, resets=range(1, len(cases)))
     values: dict[str, list[Array]] = {}
     for sample, tensors in zip(samples, run.tensors, strict=False):
         for name, value in {**sample, **{str(key): tensors[key] for key in tensors}}.items():
             if value.dtype == np.float32 and value.size:
-                values.setdefault(name, []).append(value.reshape(-1))
-    return {name: least_error_range(np.concatenate(parts)) for name, parts in values.items()}
+                values.setdefault(name, []).append(value)
+    return values
 
 
 def least_error_range(values: Array) -> tuple[float, float]:

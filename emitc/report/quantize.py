@@ -40,7 +40,8 @@ def _types(made: dict[str, Any]) -> str:
     for key, kind in (("int16", "int16"), ("excluded", "float32")):
         if made[key]:
             parts.append(f"{kind} in {', '.join(shown(name, 40) for name in made[key])}")
-    return " and ".join(parts)
+    changed = f", after {' and '.join(made['remedies'])}" if made["remedies"] else ""
+    return " and ".join(parts) + changed
 
 
 def _db(ratio: float | None) -> str:

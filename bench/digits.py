@@ -53,14 +53,14 @@ class Accuracy:
         return bool(self.reason) or self.engine == self.compiled
 
 
-def upsampled(images: Floats) -> Floats:
-    """[N, 8, 8] to [N, 16, 16], bilinear with half-pixel centres."""
-    position = np.clip((np.arange(16) + 0.5) / 2 - 0.5, 0, 7)
+def upsampled(images: Floats, size: int = 16) -> Floats:
+    """[N, 8, 8] to [N, size, size], bilinear with half-pixel centres."""
+    position = np.clip((np.arange(size) + 0.5) * 8 / size - 0.5, 0, 7)
     first = np.minimum(position.astype(int), 6)
     share = (position - first).astype(np.float32)
-    weights = np.zeros((16, 8), np.float32)
-    weights[np.arange(16), first] = 1 - share
-    weights[np.arange(16), first + 1] = share
+    weights = np.zeros((size, 8), np.float32)
+    weights[np.arange(size), first] = 1 - share
+    weights[np.arange(size), first + 1] = share
     return np.asarray(np.einsum("ya,nab,xb->nyx", weights, images, weights), np.float32)
 
 

@@ -203,6 +203,17 @@ def steps() -> tuple[Columns, Rows]:
     return (*names, "longest"), rows
 
 
+def accuracy() -> tuple[Columns, Rows]:
+    """bench/results_accuracy.json: right answers of each float net and of what the default settings make of it."""
+    rows: Rows = []
+    for row in _rows("results_accuracy.json"):
+        if row["settings"] == "default":
+            shares = (f"{100 * row[side] / row['images']:.2f} %" for side in ("float", "c"))
+            lost = f"{100 * (row['float'] - row['c']) / row['images']:.2f}"
+            rows.append((row["model"], *shares, lost, _number(row["differing_from_engine"]), f"{row['sqnr_db']:.1f}"))
+    return ("net", "float", "int8, generated C", "points lost", "differ from ONNX Runtime", "signal to noise, dB"), rows
+
+
 def wake_words() -> tuple[Columns, Rows]:
     """bench/results_wake_words.json: instructions of a frame by kernels, and the memory of emitc's own."""
     peers = _tflm()
@@ -447,6 +458,7 @@ def profile() -> tuple[Columns, Rows]:
 
 
 TABLES = {
+    "accuracy": accuracy,
     "profile": profile,
     "random_verdicts": random_verdicts,
     "random_modes": random_modes,

@@ -7,7 +7,12 @@ from emitc.errors import EmitcError, Where
 IDENTIFIER = b"TFL3"
 """At byte 4 of every TFLite file."""
 _KERAS = "convert it to .tflite with tf.lite.TFLiteConverter.from_keras_model"
-_TORCH = "export the model with torch.onnx.export to a file called .onnx"
+_TORCH = "in Python: torch.onnx.export(net.eval(), (example,), 'model.onnx', external_data=False)"
+"""For the network as an object. The recipes are those of docs/task-float-model.md; PyTorch 2.13 has run them."""
+_TORCH_EXPORT = (
+    "python -c \"import torch; torch.onnx.export(torch.export.load('model.pt2'), f='model.onnx', external_data=False)\""
+)
+_TORCH_SCRIPT = "in Python: torch.onnx.export(torch.jit.load('model.pt'), (example,), 'model.onnx', dynamo=False)"
 _EXECUTORCH = re.compile(rb"ET\d\d", re.ASCII)
 """At byte 4 of a program of ExecuTorch."""
 _OLD_TORCH = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
@@ -21,9 +26,11 @@ _ONNX_FIELDS = frozenset((0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x42))
 
 def _archive(data: bytes) -> tuple[str, str]:
     if b"serialized_exported_program.json" in data or b"archive_format" in data:
-        return "it is a program of torch.export (.pt2)", _TORCH
+        return "it is a program of torch.export (.pt2)", _TORCH_EXPORT
+    if b"/code/__torch__" in data:
+        return "it is a TorchScript program of PyTorch", _TORCH_SCRIPT
     if b"data.pkl" in data:
-        return "it is a PyTorch file", _TORCH
+        return "it is a PyTorch file, of a network or its weights", _TORCH
     if b"model.weights.h5" in data or b"metadata.json" in data:
         return "it is a Keras file", _KERAS
     if b".npy" in data:
@@ -44,8 +51,7 @@ def recognised(data: bytes) -> tuple[str, str]:
     if _PICKLE.match(data):
         return "it is a pickled Python object, such as PyTorch saves", _TORCH
     if _EXECUTORCH.match(data, 4):
-        hint = _TORCH.replace("export the model", "export the model that it was made of")
-        return "it is a program of ExecuTorch (.pte)", hint
+        return "it is a program of ExecuTorch (.pte)", f"take the network that it was made of, {_TORCH}"
     if data.startswith(b"version https://git-lfs"):
         return "it is the pointer that Git LFS keeps instead of a file", "fetch the file itself: git lfs pull"
     if data[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):

@@ -36,8 +36,21 @@ FOREIGN = {
     "nothing": (b"", "it is empty", "copy or export the model again"),
     "keras_old": (b"\x89HDF\r\n\x1a\n" + bytes(64), "it is an HDF5 file", "TFLiteConverter.from_keras_model"),
     "keras": (archive("model.weights.h5"), "it is a Keras file", "TFLiteConverter.from_keras_model"),
-    "torch": (archive("archive/data.pkl"), "it is a PyTorch file", "torch.onnx.export"),
-    "torch_export": (archive("m/archive_format"), "it is a program of torch.export (.pt2)", "torch.onnx.export"),
+    "torch": (
+        archive("archive/data.pkl"),
+        "it is a PyTorch file, of a network or its weights",
+        "torch.onnx.export(net.eval(), (example,), 'model.onnx', external_data=False)",
+    ),
+    "torch_script": (
+        archive("m/code/__torch__.py"),
+        "it is a TorchScript program of PyTorch",
+        "torch.onnx.export(torch.jit.load('model.pt'), (example,), 'model.onnx', dynamo=False)",
+    ),
+    "torch_export": (
+        archive("m/archive_format"),
+        "it is a program of torch.export (.pt2)",
+        "torch.onnx.export(torch.export.load('model.pt2'), f='model.onnx', external_data=False)",
+    ),
     "torch_export_old": (
         archive("serialized_exported_program.json"),
         "it is a program of torch.export",
@@ -83,6 +96,12 @@ def test_other_files_are_called_what_they_are_under_the_name_of_an_onnx_model(
     called = emitc("inspect", "model.onnx")
     assert called.code == 2 and "error: this is not a .onnx file\n" in called.err
     assert f"  why:   {why}" in called.err and hint in called.err
+
+
+def test_the_recipes_of_the_errors_are_those_of_the_page() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "task-float-model.md").read_text(encoding="utf-8")
+    hints = [hint for kind, (_, _, hint) in FOREIGN.items() if kind in ("torch", "torch_script", "torch_export")]
+    assert all(hint in page for hint in hints)
 
 
 def test_a_directory(emitc: Emitc, tmp_path: Path) -> None:

@@ -105,6 +105,44 @@ class Code(Enum):
         return self.value[1]
 
 
+class WarningCode(Enum):
+    """What a warning is about, for tools: `W1101`. Classes, numbers and values are as those of `Code`."""
+
+    UNCOUNTED = "W0901", "An estimate has much of its work in kernels that no board has counted."
+    POOR_OUTPUT = "W1001", "An output has much quantization noise."
+    FEW_AGREE = "W1002", "The quantized model often has its largest output at another place than the float model."
+    FEW_SAMPLES = "W1101", "A calibration has few samples."
+    CONSTANT_SAMPLES = "W1102", "Samples of a calibration have one value throughout, and show no range."
+    EQUAL_SAMPLES = "W1103", "Samples of a calibration are equal."
+    UNUSED_RANGE = "W1104", "Samples of a test use a small part of the range that the calibration has set."
+    OUTSIDE_RANGE = "W1105", "Values of a test are outside of the range of the model's input."
+
+    @property
+    def number(self) -> str:
+        """`W1101`."""
+        return self.value[0]
+
+    @property
+    def meaning(self) -> str:
+        """The sentence."""
+        return self.value[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A cause for doubt in a result that is not refused."""
+
+    code: WarningCode
+    what: str
+
+    def as_json(self) -> dict[str, str]:
+        """For `warnings[]` under --json."""
+        return {"code": self.code.number, "what": self.what}
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.code.number})"
+
+
 CLASSES = {
     "E01": "command line and machine",
     "E02": "invalid model",

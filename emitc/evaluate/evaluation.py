@@ -11,7 +11,7 @@ import numpy as np
 
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
-from emitc.errors import EmitcError, Where
+from emitc.errors import EmitcError, Warned, WarningCode, Where
 from emitc.evaluate.dataset import DataSet, Preparation, read_dataset
 from emitc.evaluate.metrics import LOWER_IS_BETTER, classes_of, classes_of_labels, confusion, metric_named
 from emitc.evaluate.session import Session, TensorInfo, info_of
@@ -21,6 +21,8 @@ from emitc.verify.engines.run import run_isolated
 _WORST = 5
 _CASES = 256
 """Samples that an engine gets at once."""
+OUTSIDE = 0.01
+"""Share of input values outside of the range that is worth a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,14 @@ class Evaluation:
         gap = self.compared - self.value
         return -gap if self.metric in LOWER_IS_BETTER else gap
 
+    @property
+    def warnings(self) -> tuple[Warned, ...]:
+        """What makes the result doubtful."""
+        if self.outside <= OUTSIDE:
+            return ()
+        what = f"{self.outside:.0%} of the input values are outside of what the model's input stands for"
+        return (Warned(WarningCode.OUTSIDE_RANGE, f"{what}: see --scale and --mean"),)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "metric": self.metric,
@@ -83,6 +93,7 @@ class Evaluation:
             "engine": self.engine,
             "engine_differing": self.engine_differing,
             "outside": self.outside,
+            "warnings": [warning.as_json() for warning in self.warnings],
             "agreement": self.agreement,
             "classes": [
                 {"class": c.name, "samples": c.samples, "precision": c.precision, "recall": c.recall}

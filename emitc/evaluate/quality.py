@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from emitc.compiler import compile_model
+from emitc.errors import Warned, WarningCode
 from emitc.evaluate.dataset import Preparation, read_dataset
-from emitc.evaluate.evaluation import Evaluation, EvaluationOptions, evaluate
+from emitc.evaluate.evaluation import OUTSIDE, Evaluation, EvaluationOptions, evaluate
 from emitc.evaluate.session import info_of
 from emitc.frontends.onnx.file import parsed
 from emitc.ir import Array, Graph
@@ -34,8 +35,6 @@ _STEPS, _WIDER = 255, 4
 """From the first code of 8 bits to the last, and by how many more `input_range` is wider on both sides."""
 _FEW_STEPS = 32
 """Steps of an input that samples use, where others have set the range."""
-_OUTSIDE = 0.01
-"""Share of values outside of the range that is worth a warning."""
 _SUFFIX = "_DequantizeLinear_Output"
 """Of the name that the quantizer gives to what stands for a float tensor."""
 
@@ -60,13 +59,13 @@ class Quality:
     samples: int
     outputs: tuple[OutputQuality, ...]
     worst: tuple[tuple[str, float], ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[Warned, ...]
 
     def to_json(self) -> dict[str, Any]:
         """For --json: null stands for a ratio without noise."""
         outputs = [asdict(output) | {"sqnr_db": _finite(output.sqnr_db)} for output in self.outputs]
         worst = [{"tensor": name, "sqnr_db": _finite(ratio)} for name, ratio in self.worst]
-        return {"compared": self.samples, "outputs": outputs, "worst": worst, "warnings": list(self.warnings)}
+        return {"compared": self.samples, "outputs": outputs, "worst": worst}
 
 
 def _finite(ratio: float) -> float | None:
@@ -143,31 +142,29 @@ def tensor_ratios(model: bytes, quantized: bytes, samples: Sequence[Mapping[str,
     return ratios
 
 
-def _warnings(samples: Sequence[Mapping[str, Array]], outputs: Sequence[OutputQuality]) -> tuple[str, ...]:
+def _warnings(samples: Sequence[Mapping[str, Array]], outputs: Sequence[OutputQuality]) -> tuple[Warned, ...]:
     """What makes the calibration doubtful, each with its cause."""
-    warnings = []
-    if len(samples) < FEW_SAMPLES:
-        warnings.append(
-            f"{len(samples)} calibration samples are few: ranges are known from {FEW_SAMPLES} real ones or more"
-        )
+    count, doubts = len(samples), list[Warned]()
+    if count < FEW_SAMPLES:
+        what = f"{count} calibration samples are few: ranges are known from {FEW_SAMPLES} real ones or more"
+        doubts.append(Warned(WarningCode.FEW_SAMPLES, what))
     constant = sum(all(value.size < 2 or value.min() == value.max() for value in sample.values()) for sample in samples)
     if constant:
-        warnings.append(
-            f"{constant} of {len(samples)} calibration samples have one value throughout, and show no range"
-        )
+        what = f"{constant} of {count} calibration samples have one value throughout, and show no range"
+        doubts.append(Warned(WarningCode.CONSTANT_SAMPLES, what))
     different = len({b"".join(value.tobytes() for value in sample.values()) for sample in samples})
-    if different < len(samples):
-        warnings.append(f"only {different} of {len(samples)} calibration samples are different")
+    if different < count:
+        what = f"only {different} of {count} calibration samples are different"
+        doubts.append(Warned(WarningCode.EQUAL_SAMPLES, what))
     for output in outputs:
         if output.sqnr_db < _POOR_DB:
-            warnings.append(
-                f"{output.name} has a signal of {output.sqnr_db:.1f} dB over the quantization noise, which is poor"
-            )
+            what = f"{output.name} has a signal of {output.sqnr_db:.1f} dB over the quantization noise, which is poor"
+            doubts.append(Warned(WarningCode.POOR_OUTPUT, what))
         if output.agreement is not None and output.agreement < _AGREEMENT:
-            warnings.append(
-                f"{output.name} has its largest value at the same place in {output.agreement:.0%} of the samples only"
-            )
-    return tuple(warnings)
+            share = f"{output.agreement:.0%} of the samples only"
+            what = f"{output.name} has its largest value at the same place in {share}"
+            doubts.append(Warned(WarningCode.FEW_AGREE, what))
+    return tuple(doubts)
 
 
 def steps_used(values: Array, step: float = 1.0) -> int:
@@ -180,9 +177,9 @@ def steps_used(values: Array, step: float = 1.0) -> int:
     return round((float(high) - float(low)) / step) + 1
 
 
-def range_warnings(graph: Graph, samples: Sequence[tuple[Array, ...]], outside: float = 0.0) -> tuple[str, ...]:
+def range_warnings(graph: Graph, samples: Sequence[tuple[Array, ...]], outside: float = 0.0) -> tuple[Warned, ...]:
     """What samples of a test say of the ranges that the calibration has set. outside: the share that no code stands for."""
-    warnings = []
+    doubts = []
     for i, name in enumerate(graph.inputs):
         values, step = np.stack([sample[i] for sample in samples]), 1.0
         if values.dtype.kind == "f":
@@ -193,13 +190,17 @@ def range_warnings(graph: Graph, samples: Sequence[tuple[Array, ...]], outside: 
         steps = steps_used(values, step)
         if steps < _FEW_STEPS:
             why = "the calibration had far larger values than the test has"
-            warnings.append(f"the test uses {steps} of {_STEPS + 1} steps of input {name!r}: {why}")
-    if outside > _OUTSIDE:
-        warnings.append(f"{outside:.0%} of the test's input values are outside of the calibrated range")
-    return tuple(warnings)
+            what = f"the test uses {steps} of {_STEPS + 1} steps of input {name!r}: {why}"
+            doubts.append(Warned(WarningCode.UNUSED_RANGE, what))
+    if outside > OUTSIDE:
+        what = f"{outside:.0%} of the test's input values are outside of the calibrated range"
+        doubts.append(Warned(WarningCode.OUTSIDE_RANGE, what))
+    return tuple(doubts)
 
 
-def tested(model: Path, quantized: bytes, data: Path, preparation: Preparation) -> tuple[Evaluation, tuple[str, ...]]:
+def tested(
+    model: Path, quantized: bytes, data: Path, preparation: Preparation
+) -> tuple[Evaluation, tuple[Warned, ...]]:
     """Accuracy of a quantized model through its C, and of the float one in its engine; and what the samples say of the ranges.
 
     Raises what `evaluate` raises.

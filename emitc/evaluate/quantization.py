@@ -9,7 +9,7 @@ from typing import Any
 
 from emitc.calibrate.calibrate import FloatModel, Measures, Quantized, quantize_model
 from emitc.calibrate.settings import METHODS, REMEDIES, QuantizeSettings
-from emitc.errors import Code, EmitcError, Where, unknown_choice
+from emitc.errors import Code, EmitcError, Warned, Where, unknown_choice
 from emitc.evaluate.dataset import Preparation
 from emitc.evaluate.evaluation import Evaluation
 from emitc.evaluate.mixed_precision import MixedPrecision
@@ -28,7 +28,7 @@ class Quantization:
     made: Quantized
     quality: Quality
     test: Evaluation | None
-    warnings: tuple[str, ...]
+    warnings: tuple[Warned, ...]
     failed: tuple[str, ...] = ()
 
     @property
@@ -39,7 +39,8 @@ class Quantization:
         """What `emitc quantize --json` prints."""
         content = self.made.as_json() | self.quality.to_json()
         test = self.test.to_json() if self.test else None
-        return content | {"test": test, "warnings": list(self.warnings), "failed": list(self.failed)}
+        doubts = [doubt.as_json() for doubt in self.warnings]
+        return content | {"test": test, "warnings": doubts, "failed": list(self.failed)}
 
     def __repr__(self) -> str:
         ratios = ", ".join(f"{output.name} {output.sqnr_db:.1f} dB" for output in self.quality.outputs)

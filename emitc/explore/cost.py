@@ -16,11 +16,15 @@ from typing import Any
 
 from emitc.backends.partition import Partition
 from emitc.compiler import plan_model
+from emitc.errors import Warned, WarningCode
 from emitc.explore.kernel_counts import CONSTANT_ALIGNMENT, PARAMETER_BYTES, KernelCounts
 from emitc.explore.layer_cycles import LayerCost, counts_of, cycles_per_instruction, layer_costs
 from emitc.options import Options
 from emitc.program import Program
 from emitc.target import load_target
+
+_ALMOST_ALL = 0.95
+"""The share of counted instructions from which nothing is said of the others."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -59,9 +63,18 @@ class Cost:
         """Of one inference at a clock, from memory without wait states."""
         return self.cycles / clock_hz * 1e3
 
+    @property
+    def warnings(self) -> tuple[Warned, ...]:
+        """What makes the estimate doubtful."""
+        if not self.source or self.counted >= _ALMOST_ALL:
+            return ()
+        share = f"{1 - self.counted:.0%} of the instructions are of kernels that were not counted"
+        return (Warned(WarningCode.UNCOUNTED, f"{share}, so that the estimate may be far off"),)
+
     def to_json(self) -> dict[str, Any]:
         """For --json."""
         content = asdict(self) | {"flash_bytes": self.flash_bytes, "counted": round(self.counted, 4)}
+        content["warnings"] = [warning.as_json() for warning in self.warnings]
         return content | {"seconds": round(self.seconds, 3), "layers": [asdict(layer) for layer in self.layers]}
 
     def __repr__(self) -> str:

@@ -10,9 +10,6 @@ from emitc.report.tables import number, ratio, table
 if TYPE_CHECKING:
     from emitc.explore.cost import Cost
 
-_ALMOST_ALL = 0.95
-"""The share of counted instructions from which nothing is said of the others."""
-
 
 def cost_text(cost: Cost) -> str:
     basis = (
@@ -28,9 +25,7 @@ def cost_text(cost: Cost) -> str:
         f"  instructions  {number(cost.instructions)} by estimate, from {basis}",
         f"  cycles        {number(cost.cycles)} by estimate, from memory without wait states",
     ]
-    if cost.source and cost.counted < _ALMOST_ALL:
-        share = f"{1 - cost.counted:.0%} of the instructions are of kernels that were not counted"
-        lines.append(f"  warning       {share}, so that the estimate may be far off")
+    lines += [f"  warning       {warning}" for warning in cost.warnings]
     rows = [
         (
             layer.index,

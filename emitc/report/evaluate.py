@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 _MOST_CLASSES = 12
 """Classes whose confusion is printed as a table."""
 
-_OUTSIDE = 0.01
-"""Share of input values outside of the range that is worth a warning."""
-
 
 def evaluate_text(name: str, evaluation: Evaluation, refused: list[str], there: Measurement | None = None) -> str:
     """The metric, what it is compared with, the classes, and the wrong samples of which the model is surest.
@@ -36,9 +33,7 @@ def evaluate_text(name: str, evaluation: Evaluation, refused: list[str], there: 
     if there is not None:
         verdict = f"{number(there.differing)} values differ from {there.reference}"
         lines.append(f"  {there.board:9} {number(there.cases)} samples, {number(there.count)} {there.unit}: {verdict}")
-    if evaluation.outside > _OUTSIDE:
-        share = f"{evaluation.outside:.0%} of the input values are outside of what the model's input stands for"
-        lines.append(f"  warning   {share}: see --scale and --mean")
+    lines += [f"  warning   {warning}" for warning in evaluation.warnings]
     if evaluation.classes:
         rows = [(c.name, c.samples, f"{c.precision:.1%}", f"{c.recall:.1%}") for c in evaluation.classes]
         lines += ["", table(("class", "samples>", "precision>", "recall>"), rows)]

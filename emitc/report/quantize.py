@@ -28,7 +28,7 @@ def quantize_text(made: dict[str, Any]) -> str:
             f"  accuracy  float {test['compared']:.2%}, int8 {test['value']:.2%} of {number(test['samples'])} labelled samples;"
             f" {number(test['engine_differing'])} samples differ between the C and {test['engine']}"
         )
-    lines += [f"  warning   {warning}" for warning in made["warnings"]]
+    lines += [f"  warning   {row['what']} ({row['code']})" for row in made["warnings"]]
     lines += [f"  FAILED    {reason}" for reason in made["failed"]]
     data = "" if test else "; `emitc evaluate` measures the accuracy, which equal bits say nothing about"
     return "\n".join([*lines, f"  next      emitc verify {output}{data}"])

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from emitc.errors import _OF_MODULE, CLASSES, CannotCompile, Code, EmitcError, Refusals, Where, code_of_module
+from emitc.errors import (
+    _OF_MODULE,
+    CLASSES,
+    CannotCompile,
+    Code,
+    EmitcError,
+    Refusals,
+    WarningCode,
+    Where,
+    code_of_module,
+)  # fmt: skip
 from tests.support.module_trees import module_trees
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +73,18 @@ def test_numbers_are_stable_and_of_a_class() -> None:
     assert {number[:3] for number in numbers} == set(CLASSES)
     assert all(re.fullmatch(r"E\d{4}", number) for number in numbers)
     assert all(code.meaning.endswith(".") for code in Code)
+
+
+WARNINGS = {"W0901", "W1001", "W1002", *(f"W110{i}" for i in range(1, 6))}
+"""Numbers of warnings, which are never used for anything else."""
+
+
+def test_numbers_of_warnings_are_stable_and_each_is_used() -> None:
+    numbers = [code.number for code in WarningCode]
+    assert set(numbers) == WARNINGS and len(numbers) == len(set(numbers))
+    assert {f"E{number[1:3]}" for number in numbers} <= set(CLASSES)
+    sources = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "emitc").rglob("*.py")))
+    assert [code.name for code in WarningCode if f"Warned(WarningCode.{code.name}, " not in sources] == []
 
 
 def test_an_error_keeps_its_code() -> None:

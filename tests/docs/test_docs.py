@@ -31,7 +31,7 @@ from emitc.cli import main
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.emit.manifest import SCHEMA
-from emitc.errors import CLASSES, Code
+from emitc.errors import CLASSES, Code, WarningCode
 from emitc.options import Options, check_options
 from emitc.report import inspection
 from emitc.report.catalogue import types_of
@@ -353,6 +353,12 @@ def error_table() -> str:
     return markdown(("code", "class", "meaning"), rows)
 
 
+def warning_table() -> str:
+    """The codes of warnings."""
+    rows = [(f"`{code.number}`", CLASSES["E" + code.number[1:3]], code.meaning) for code in WarningCode]
+    return markdown(("code", "class", "meaning"), rows)
+
+
 def generated(what: str) -> str:
     """The content of a generated part."""
     kind, _, name = what.partition(" ")
@@ -361,6 +367,7 @@ def generated(what: str) -> str:
         "operators": lambda: operator_table(name),
         "boards": board_table,
         "errors": error_table,
+        "warnings": warning_table,
         "manifest": manifest_table,
         "figures": lambda: markdown(*TABLES[name]()),
     }
@@ -402,6 +409,7 @@ def test_every_command_the_operators_and_the_boards_are_generated() -> None:
         ("boards.md", "boards"),
         ("manifest.md", "manifest"),
         ("errors.md", "errors"),
+        ("errors.md", "warnings"),
         *(("cli.md", f"options {name}") for name in main.cli.commands),
         *((PAGE_OF.get(name, "benchmarks.md"), f"figures {name}") for name in TABLES),
     }

@@ -71,24 +71,34 @@ def test_a_good_calibration_costs_little_and_says_how_much(classifier: tuple[Pat
 
 
 @pytest.mark.parametrize(
-    ("samples", "causes"),
+    ("samples", "causes", "codes"),
     [
-        (np.zeros((1, 256), np.float32), ["1 calibration samples are few", "have one value throughout"]),
-        (np.zeros((20, 256), np.float32), ["20 of 20 calibration samples have one value", "only 1 of 20"]),
+        (
+            np.zeros((1, 256), np.float32),
+            ["1 calibration samples are few", "have one value throughout"],
+            ["W1101", "W1102", "W1104"],
+        ),
+        (
+            np.zeros((20, 256), np.float32),
+            ["20 of 20 calibration samples have one value", "only 1 of 20"],
+            ["W1102", "W1103", "W1104"],
+        ),
         (
             np.random.default_rng(5).uniform(0, 25500, (32, 256)).astype(np.float32),
             ["steps of input", "the calibration had far larger values than the test has"],
+            ["W1104"],
         ),
     ],
     ids=["one of zeros", "all of zeros", "noise"],
 )
 def test_a_calibration_that_breaks_the_network_is_named(
-    classifier: tuple[Path, np.ndarray], tmp_path: Path, samples: np.ndarray, causes: list[str]
+    classifier: tuple[Path, np.ndarray], tmp_path: Path, samples: np.ndarray, causes: list[str], codes: list[str]
 ) -> None:
     found = quantized(classifier[0], tmp_path, samples, "--test", str(DATA), "--scale", "1/255")
     assert found["test"]["drop"] > 0.2
-    text = "\n".join(found["warnings"])
+    text = "\n".join(row["what"] for row in found["warnings"])
     assert all(cause in text for cause in causes), text
+    assert [row["code"] for row in found["warnings"]] == codes
 
 
 def test_the_report_is_for_a_person(classifier: tuple[Path, np.ndarray], tmp_path: Path) -> None:

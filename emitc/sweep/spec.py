@@ -19,6 +19,7 @@ from emitc.target import load_board, load_target
 
 MOST_JOBS = 100_000
 _MOST_BYTES = 1 << 20
+_MOST_CYCLES = 1 << 40
 _MOST_MODELS = 10_000
 _MOST_ENTRIES = 1_000_000
 """Paths, folders included, that all patterns may find."""
@@ -29,7 +30,7 @@ _KEYS = (
 )  # fmt: skip
 _OPTION_KEYS = (
     "name", "optimize", "io", "flash_budget", "fallback", "without", "cpu_only", "shapes", "backends", "split_weights",
-    "input_rows",
+    "input_rows", "steps", "max_step_cycles",
 )  # fmt: skip
 _DATA_KEYS = ("path", "models", "metric", "scale", "mean", "layout", "output")
 METRICS = ("top1", "top5", "mse", "auc")
@@ -267,6 +268,10 @@ def _variants(table: TomlTable) -> tuple[Variant, ...]:
             backends=_backends(entry),
             split_weights=entry.truth("split_weights", False),
             input_rows=entry.truth("input_rows", False),
+            steps=entry.truth("steps", False),
+            max_step_cycles=entry.whole("max_step_cycles", 1, _MOST_CYCLES, 1)
+            if entry.has("max_step_cycles")
+            else None,
         )
         try:
             check_options(options)

@@ -50,6 +50,7 @@ OWN = 'models = ["a.tflite"]\n'
         (OWN + "samples = 1001", "s.toml: samples", "from 1 to 1000, and 1001 is given", "see docs/sweep.md"),
         (OWN + '[[options]]\nname = "x"\noptimise = "size"', "options[0].optimise", "unknown", "did you mean optimize?"),
         (OWN + '[[options]]\nname = "x"\noptimize = "tiny"', "options[0].--optimize", "tiny is unknown", "choose one"),
+        (OWN + '[[options]]\nname = "x"\nmax_step_cycles = 0', "options[0].max_step_cycles", "a whole number", "docs/sweep"),
         (OWN + '[[options]]\noptimize = "size"', "options[0].name", "expected a text", "see docs/sweep.md"),
         (OWN + '[[options]]\nname = "x"\n[[options]]\nname = "x"', "options[1].name", "twice", "a name of its own"),
         (OWN + '[[options]]\nname = "x"\nshapes = {x = [0]}', "options[0].shapes", "a table of shapes", "docs/sweep.md"),
@@ -111,6 +112,18 @@ def test_every_combination_is_one_job(folder: Path) -> None:
     places = {(job.options.target, job.board, job.measure) for job in jobs}
     assert places == {("cortex-m0", "", False), ("cortex-m4f", "qemu_m4", True), ("cortex-m4f", "nucleo_f446re", False)}
     assert {job.options.ram_budget for job in jobs} == {None, 20480}
+
+
+def test_options_of_steps_are_those_of_the_command_line(folder: Path) -> None:
+    text = (
+        'models = ["a.tflite"]\n[[options]]\nname = "none"\n[[options]]\nname = "steps"\nsteps = true\n'
+        '[[options]]\nname = "short"\nmax_step_cycles = 20000\n'
+    )
+    (folder / "s.toml").write_text(text, encoding="utf-8")
+    jobs = jobs_of(read_spec(folder / "s.toml"))
+    found = [(job.options.in_steps, job.options.max_step_cycles) for job in jobs]
+    assert found == [(False, None), (True, None), (True, 20000)]
+    assert len({job.key for job in jobs}) == 3
 
 
 def test_the_key_follows_the_content_alone(folder: Path, tmp_path: Path) -> None:

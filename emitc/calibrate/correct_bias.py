@@ -20,7 +20,7 @@ def correct_bias(graph: FloatGraph, quantized: Any, statistics: Statistics) -> i
     """Changes the biases of convolutions and dense layers in place; the number of layers that were changed.
 
     quantized: the int8 model that was made of the graph, as an ONNX message, whose weights tell the error.
-    statistics: of the float model's tensors. Padding of a convolution is counted as if its input went on.
+    statistics: of the float model's tensors.
     """
     rounded = _rounded_weights(quantized)
     changed = 0
@@ -39,15 +39,34 @@ def correct_bias(graph: FloatGraph, quantized: Any, statistics: Statistics) -> i
 
 
 def _shift(node: Any, error: Floats, mean: Floats) -> Floats | None:
-    """Mean error of each output channel, from the errors of its weights and the means of the inputs; None where they
-    do not fit."""
-    alpha = 1.0 if node.op_type == "Conv" else attribute(node, "alpha", 1.0)
+    """Mean error of each output channel; None where the input does not fit.
+
+    error: of the weights, [outputs, inputs of a group, ...]. mean: of the input, [channels, ...].
+    """
     group = attribute(node, "group", 1) if node.op_type == "Conv" else 1
     inputs = error.shape[1]
-    if len(mean) != inputs * group or len(error) % group:
+    if mean.ndim != error.ndim - 1 or len(mean) != inputs * group or len(error) % group:
         return None
-    by_input = error.reshape(group, len(error) // group, inputs, -1).sum(axis=3)
-    return np.asarray(alpha * (by_input @ mean.reshape(group, inputs, 1)).reshape(-1))
+    taps = _tap_means(node, error.shape[2:], mean).reshape(group, -1, 1)
+    alpha = 1.0 if node.op_type == "Conv" else attribute(node, "alpha", 1.0)
+    return np.asarray(alpha * (error.reshape(group, len(error) // group, -1) @ taps).reshape(-1))
+
+
+def _tap_means(node: Any, sizes: tuple[int, ...], mean: Floats) -> Floats:
+    """What each position of a window is multiplied by in the mean over all outputs, [channels, *sizes]: padding is 0."""
+    axes = len(sizes)
+    if attribute(node, "auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
+        return np.broadcast_to(mean.mean(axis=tuple(range(1, axes + 1)), keepdims=True), (len(mean), *sizes)).copy()
+    pads, strides = attribute(node, "pads", [0] * 2 * axes), attribute(node, "strides", [1] * axes)
+    dilations = attribute(node, "dilations", [1] * axes)
+    padded = np.pad(mean, [(0, 0), *zip(pads[:axes], pads[axes:], strict=True)])
+    means = np.zeros((len(mean), *sizes))
+    for tap in np.ndindex(*sizes):
+        places = [slice(None)]
+        for place, size, stride, dilation, length in zip(tap, sizes, strides, dilations, padded.shape[1:], strict=True):
+            places.append(slice(place * dilation, length - (size - 1 - place) * dilation, stride))
+        means[(slice(None), *tap)] = padded[tuple(places)].mean(axis=tuple(range(1, axes + 1)))
+    return means
 
 
 def _rounded_weights(quantized: Any) -> dict[str, Floats]:

@@ -21,7 +21,7 @@ WEIGHTED = ("Conv", "Gemm")
 
 @dataclass(frozen=True, slots=True)
 class ChannelStatistics:
-    """Of the channels of one tensor on the samples. largest: of absolute values, [C]. mean: [C]."""
+    """Of the channels of one tensor on the samples. largest: of absolute values, [C]. mean: over the samples, [C, ...]."""
 
     largest: Floats
     mean: Floats

@@ -38,8 +38,8 @@ def channel_statistics(model: bytes, samples: Sequence[Mapping[str, Array]]) -> 
 
 def _of_channels(parts: Sequence[Array]) -> ChannelStatistics:
     """Figures of dimension 1. parts: the tensor in each sample."""
-    by_channel = np.concatenate([np.moveaxis(part, 1, 0).reshape(part.shape[1], -1) for part in parts], axis=1)
-    return ChannelStatistics(np.abs(by_channel).max(axis=1, initial=0), by_channel.astype(np.float64).mean(axis=1))
+    largest = np.max([np.abs(part).max(axis=(0, *range(2, part.ndim)), initial=0) for part in parts], axis=0)
+    return ChannelStatistics(largest, np.mean([part.mean(axis=0, dtype=np.float64) for part in parts], axis=0))
 
 
 def _tensors(model: bytes, samples: Sequence[Mapping[str, Array]]) -> dict[str, list[Array]]:

@@ -192,6 +192,45 @@ def test_the_error_of_a_channel_by_hand() -> None:
     assert bias.tolist() == [0.25 * 2 - 0.5 * 3]
 
 
+@pytest.mark.parametrize(
+    ("shape", "attributes"),
+    [
+        ((6, 3, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ((6, 3, 3, 2), {"pads": [0, 1, 2, 0], "strides": [2, 3]}),
+        ((6, 1, 3, 3), {"group": 3, "dilations": [2, 1], "pads": [2, 0, 1, 1]}),
+        ((4, 3, 5), {"pads": [2, 2]}),
+    ],
+    ids=["padded", "strided", "grouped and dilated", "one dimension"],
+)
+def test_with_rounded_weights_each_channel_has_the_mean_that_it_had(
+    shape: tuple[int, ...], attributes: dict[str, Any]
+) -> None:
+    """A window that reaches out of the input meets zeros there, whose weights make no error."""
+    net, rng = OnnxNet(), np.random.default_rng(6)
+    weights = rng.normal(size=shape).astype(np.float32)
+    name = net.constant(weights)
+    y = net.op("Conv", net.input((1, 3, *[7] * (len(shape) - 2))), name, **attributes)
+    net.output(y)
+    model = net.model()
+    cases = [rng.uniform(0, 1, (1, 3, *[7] * (len(shape) - 2))).astype(np.float32) for _ in range(8)]
+    codes = np.rint(weights * 4).astype(np.int8)
+    constants = [
+        numpy_helper.from_array(codes, f"{name}_quantized"),
+        numpy_helper.from_array(np.float32(0.25), "scale"),
+    ]
+    node = onnx.helper.make_node("DequantizeLinear", [f"{name}_quantized", "scale"], ["w"])
+    quantized_model = onnx.helper.make_model(onnx.helper.make_graph([node], "q", [], [], constants))
+
+    def means() -> np.ndarray:
+        return np.stack(outputs(model, cases)).mean(axis=(0, 1, *range(3, len(shape) + 1)))
+
+    wanted = means()
+    assert correct_bias(FloatGraph(model), quantized_model, statistics(model, cases, "x0")) == 1
+    (stored,) = (tensor for tensor in model.graph.initializer if tensor.name == name)
+    stored.CopyFrom(numpy_helper.from_array(codes.astype(np.float32) / 4, name))
+    np.testing.assert_allclose(means(), wanted, rtol=1e-5, atol=1e-5)
+
+
 def head(rows: list[float]) -> OnnxNet:
     """A hidden layer, and a head whose outputs have these sizes."""
     rng, net = np.random.default_rng(4), OnnxNet()

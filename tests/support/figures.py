@@ -214,6 +214,18 @@ def accuracy() -> tuple[Columns, Rows]:
     return ("net", "float", "int8, generated C", "points lost", "differ from ONNX Runtime", "signal to noise, dB"), rows
 
 
+def remedies() -> tuple[Columns, Rows]:
+    """bench/results_accuracy.json: signal to noise and points lost by the settings of the quantizer."""
+    by_key = {(row["model"], row["settings"]): row for row in _rows("results_accuracy.json")}
+    settings = [name for name in dict.fromkeys(name for _, name in by_key) if name != "auto"]
+    rows: Rows = []
+    for model in dict.fromkeys(model for model, _ in by_key):
+        found = [by_key[model, name] for name in settings]
+        cells = [f"{r['sqnr_db']:.1f} dB, {100 * (r['float'] - r['c']) / r['images']:.2f}" for r in found]
+        rows.append((model, *cells, " and ".join(by_key[model, "auto"]["remedies"]) or "-"))
+    return ("net", *settings, "taken by auto"), rows
+
+
 def wake_words() -> tuple[Columns, Rows]:
     """bench/results_wake_words.json: instructions of a frame by kernels, and the memory of emitc's own."""
     peers = _tflm()
@@ -459,6 +471,7 @@ def profile() -> tuple[Columns, Rows]:
 
 TABLES = {
     "accuracy": accuracy,
+    "remedies": remedies,
     "profile": profile,
     "random_verdicts": random_verdicts,
     "random_modes": random_modes,

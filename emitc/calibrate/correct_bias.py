@@ -27,7 +27,7 @@ def correct_bias(graph: FloatGraph, quantized: Any, statistics: Statistics) -> i
     for node, weights in graph.weighted():
         stored, mean = rounded.get(node.input[1]), statistics.get(node.input[0])
         bias = graph.bias(node, len(weights))
-        if stored is None or mean is None or bias is None:
+        if stored is None or mean is None or bias is None or node.op_type == "MatMul":
             continue
         if node.op_type == "Gemm" and not attribute(node, "transB", 0):
             stored = stored.T

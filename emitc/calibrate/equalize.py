@@ -44,6 +44,8 @@ def equalize(graph: FloatGraph, statistics: Statistics) -> int:
     for node, _ in graph.weighted():
         pair = _pair(graph, node)
         if pair is not None and pair.reached in statistics:
+            if "MatMul" in (pair.first.op_type, pair.second.op_type) and statistics[pair.reached].mean.ndim > 1:
+                continue  # Its channels are the last dimension; statistics are those of dimension 1.
             factors = _factors(graph, pair, statistics[pair.reached].largest)
             if factors is not None and (factors != 1).any():
                 _apply(graph, pair, factors)

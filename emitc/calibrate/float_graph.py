@@ -15,8 +15,8 @@ from emitc.calibrate.packages import package
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.integer[Any]]
 
-WEIGHTED = ("Conv", "Gemm")
-"""Operators with weights and a bias that the remedies change."""
+WEIGHTED = ("Conv", "Gemm", "MatMul")
+"""Operators with weights that the remedies change. MatMul has no bias; of its values only [batch, channels] are taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +115,13 @@ class FloatGraph:
         if node.op_type not in WEIGHTED or len(node.input) < 2:
             return None
         value = self.constant(node.input[1])
-        if value is None or (node.op_type == "Gemm" and (attribute(node, "transA", 0) or value.ndim != 2)):
+        if value is None or (node.op_type != "Conv" and (attribute(node, "transA", 0) or value.ndim != 2)):
             return None
-        return value.T if node.op_type == "Gemm" and not attribute(node, "transB", 0) else value
+        return value.T if _transposed(node) else value
 
     def set_weights(self, node: Any, value: Floats) -> None:
         """The inverse of `weights`."""
-        transposed = node.op_type == "Gemm" and not attribute(node, "transB", 0)
-        self.own_constant(node, 1, np.ascontiguousarray(value.T if transposed else value))
+        self.own_constant(node, 1, np.ascontiguousarray(value.T if _transposed(node) else value))
 
     def bias(self, node: Any, channels: int) -> Floats | None:
         """The bias as [channels], of zeros where there is none; None where it is no such constant."""
@@ -132,6 +131,11 @@ class FloatGraph:
         if value is None or attribute(node, "beta", 1.0) != 1.0 or value.size not in (1, channels):
             return None
         return np.broadcast_to(value.reshape(-1), (channels,)).copy()
+
+
+def _transposed(node: Any) -> bool:
+    """Whether a dense layer's weights are stored as [inputs, outputs]."""
+    return node.op_type == "MatMul" or (node.op_type == "Gemm" and not attribute(node, "transB", 0))
 
 
 def attribute(node: Any, name: str, default: Any) -> Any:

@@ -71,7 +71,8 @@ def _split(graph: FloatGraph, node: Any, ranges: Floats) -> list[str]:
     weights = graph.weights(node)
     large = _large(ranges)
     bias = graph.bias(node, len(ranges))
-    if weights is None or large is None or bias is None or len(ranges) != len(weights):
+    fits = weights is not None and len(ranges) == len(weights) and node.op_type != "MatMul"
+    if not fits or weights is None or large is None or bias is None:
         return []
     helper = package("onnx.helper")
     rows = {"large": np.flatnonzero(large), "small": np.flatnonzero(~large)}

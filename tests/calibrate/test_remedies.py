@@ -71,6 +71,7 @@ def random_net(rng: np.random.Generator) -> tuple[onnx.ModelProto, list[np.ndarr
         y = net.op("Conv", y, *layer(net, rng, (made, channels // group, 1, 1)), group=group)
         channels = made
     y = net.op("Flatten", net.op("GlobalAveragePool", net.op("Relu", y)))
+    y = net.op("Relu", net.op("MatMul", y, layer(net, rng, (channels, channels))[0]))
     net.output(net.op("Gemm", y, *layer(net, rng, (5, channels)), transB=1), shape=(1, 5))
     return net.model(), [rng.normal(size=(1, 3, 8, 8)).astype(np.float32) for _ in range(4)]
 

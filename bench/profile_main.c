@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* Runs a model with emitc_profile.h on an emulated board: the second measured call is a run that is recorded. */
+/* Runs a model with emitc_profile.h on an emulated board: each measured call after the first is as many runs as share a record.
+ * Without EMITC_TRACE nothing is recorded, and the same calls are counted. */
 #include "emitc_board.h"
 #include "emitc_measure.h"
 #include "emitc_profile.h"
@@ -9,7 +10,7 @@
 
 #include <string.h>
 
-enum { RECORDS = @records@, RUNS = @runs@ };
+enum { RECORDS = @records@, RUNS = @runs@, INTERVAL = @interval@ };
 
 EMITC_PROFILE_HOOK;
 
@@ -37,12 +38,23 @@ static void write_text(void *context, const char *text, size_t bytes)
     emitc_write(text, (uint32_t)bytes);
 }
 
-static emitc_status recorded_run(void)
+/* What an application does in its loop. */
+static uint32_t recorded_runs(void *context)
 {
-    emitc_profile_begin(&profile);
-    const emitc_status status = @name@_run(&model);
-    emitc_profile_end(&profile);
-    return status;
+    uint32_t failed = 0;
+    (void)context;
+    for (uint32_t run = 0; run < INTERVAL; run++) {
+        memcpy(@name@_input_0(&model), emitc_in_0[0], @NAME@_INPUT_0_BYTES);
+#if defined(EMITC_TRACE)
+        emitc_profile_begin(&profile);
+#endif
+        const emitc_status status = @name@_run(&model);
+#if defined(EMITC_TRACE)
+        emitc_profile_end(&profile);
+#endif
+        failed |= (uint32_t)status;
+    }
+    return failed;
 }
 
 void emitc_proof(void)
@@ -51,14 +63,14 @@ void emitc_proof(void)
     const uintptr_t floor = emitc_stack_floor();
     emitc_timer_start();
     emitc_profile_init(&profile, "@name@", @NAME@_MODEL_SHA256, ring, RECORDS, ticks, 0);
+    emitc_profile_interval(&profile, INTERVAL);
     emitc_measured_call(emitc_known_loop, NULL, &seen, floor);
     for (uint32_t run = 0; run < RUNS; run++) {
         if (@name@_init(&model, arena, sizeof arena, STATE) != EMITC_OK) {
             emitc_print("init failed\n");
             return;
         }
-        memcpy(@name@_input_0(&model), emitc_in_0[0], @NAME@_INPUT_0_BYTES);
-        emitc_measured_call((emitc_function)recorded_run, NULL, &seen, floor);
+        emitc_measured_call(recorded_runs, NULL, &seen, floor);
         if (seen.result != 0) {
             emitc_print("run failed\n");
         }

@@ -1,8 +1,10 @@
-"""What recording a profile costs: instructions of one inference with and without emitc_profile.h, on emulated boards.
+"""What recording a profile costs: instructions of an application with and without emitc_profile.h, on emulated boards.
 
     python -m bench.profile_overhead --models ../shared/models/tflite --json bench/results_profile.json
 
-A record is made by a clock that takes about 20 instructions to read; a cycle counter of a real core takes one or two.
+Counted is an application's loop that writes the input and runs the model. Where one run of several is recorded, so many are
+counted, and the mean is stated. A record is made by a clock that takes
+about 20 instructions to read; a cycle counter of a real core takes one or two.
 """
 
 from __future__ import annotations
@@ -20,8 +22,7 @@ from emitc.boards.boot import boot, emulator
 from emitc.boards.build import build
 from emitc.boards.profile import profile_of, read_model
 from emitc.boards.profile_lines import ProfileReader
-from emitc.boards.project import TRACED, write_qemu_project
-from emitc.boards.run import run_on_board
+from emitc.boards.project import PLAIN, TRACED, write_qemu_project
 from emitc.boards.run_model import Firmware
 from emitc.boards.verify import expected, run_model
 from emitc.compiler import compile_model
@@ -29,7 +30,7 @@ from emitc.options import Options
 from emitc.report.tables import table
 from emitc.target import load_board
 
-BOARDS = ("qemu_m4", "qemu_m0_big", "qemu_rv32")
+BOARDS = ("qemu_m0_big", "qemu_m3", "qemu_m4", "qemu_m55", "qemu_rv32")
 RECORDS = 128
 
 
@@ -41,18 +42,22 @@ def firmware_of(model: Path, board: str, folder: Path, **options: Any) -> Firmwa
     return Firmware(folder / "package", run_model(compiled), expected(compiled, "auto", 1, 0)[1])
 
 
-def profile_image(firmware: Firmware, board: str, folder: Path, runs: int = 1, records: int = RECORDS) -> Path:
-    """An image that runs the model so often, and writes its profile."""
+def profile_images(
+    firmware: Firmware, board: str, folder: Path, environments: tuple[str, ...] = (TRACED,), loops: int = 1
+) -> list[Path]:
+    """Images that run the model so often that `loops` runs are recorded, and write their profile; PLAIN records none."""
+    manifest = json.loads((firmware.package / "manifest.json").read_text(encoding="utf-8"))
     described, project = load_board(board), folder / "project"
     write_qemu_project(firmware, described, project, with_timer=False)
     text = (HERE / "profile_main.c").read_text(encoding="ascii")
-    values = {"name": firmware.model.name, "NAME": firmware.model.macro, "records": records, "runs": runs}
+    values = {"name": firmware.model.name, "NAME": firmware.model.macro, "records": RECORDS}
+    values |= {"runs": loops, "interval": manifest["profile"]["interval"]}
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))
     (project / "src" / "proof.c").write_text(text, encoding="ascii")
     measure = project / "src" / "emitc_measure.c"  # its own layer hook counts layers for the proof
     measure.write_text(f"#undef EMITC_TRACE\n{measure.read_text(encoding='ascii')}", encoding="ascii")
-    return build(project, (TRACED,), described, core_dir=folder / "pio-core", log=folder / "build.log")[0]
+    return build(project, environments, described, core_dir=folder / "pio-core", log=folder / "build.log")
 
 
 def measure(model: Path, board: str) -> dict[str, Any]:
@@ -60,27 +65,34 @@ def measure(model: Path, board: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="emitc-profile-") as temporary:
         folder = Path(temporary)
         firmware = firmware_of(model, board, folder)
-        described = load_board(board)
-        plain = run_on_board(firmware, described, layers=False, workdir=folder / "plain")
-        image = profile_image(firmware, board, folder)
-        library = counter.plugin(emulator(described), folder / "cache")
-        assert library is not None, "the plugin that counts instructions cannot be built"
-        counts = folder / "counts.txt"
-        printed = boot(described, image, counter.arguments(library, image, counts), timeout=600)
-        assert "differs" not in printed and "failed" not in printed, printed
-        loop, run = counter.windows(counts)
-        assert loop.total == counter.KNOWN_LOOP
+        totals, printed = [], ""
+        for image in profile_images(firmware, board, folder, (PLAIN, TRACED)):
+            total, printed = counted(image, board, folder)
+            totals.append(total)
         reader = ProfileReader()
         profile = profile_of(read_model(firmware.package), list(reader.read(printed.splitlines())), reader.problems)
-        assert not profile.problems, profile.problems
+        assert not profile.problems and len(profile.runs) == 1, profile.problems
+        interval = json.loads((firmware.package / "manifest.json").read_text(encoding="utf-8"))["profile"]["interval"]
     return {
         "model": model.stem,
         "board": board,
-        "match": plain.match,
-        "instructions": plain.count,
-        "profiled": run.total,
-        "layers": len(profile.by_layer),
+        "instructions": round(totals[0] / interval, 1),
+        "profiled": round(totals[1] / interval, 1),
+        "records": len(profile.by_layer),
+        "interval": interval,
     }
+
+
+def counted(image: Path, board: str, folder: Path) -> tuple[int, str]:
+    """The instructions of the runs of an image, and what it printed."""
+    described, counts = load_board(board), folder / "counts.txt"
+    library = counter.plugin(emulator(described), folder / "cache")
+    assert library is not None, "the plugin that counts instructions cannot be built"
+    printed = boot(described, image, counter.arguments(library, image, counts), timeout=600)
+    assert "differs" not in printed and "failed" not in printed, printed
+    loop, runs = counter.windows(counts)
+    assert loop.total == counter.KNOWN_LOOP
+    return runs.total, printed
 
 
 def text(rows: list[dict[str, Any]]) -> str:
@@ -89,8 +101,9 @@ def text(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         added = row["profiled"] - row["instructions"]
         share = f"{100 * added / row['instructions']:.3f} %"
-        lines.append((row["model"], row["board"], row["instructions"], added, row["layers"], share))
-    return table(("model", "board", "instructions>", "added>", "layers>", "share>"), lines)
+        figures = (row["instructions"], f"{added:.1f}", row["records"], row["interval"], share)
+        lines.append((row["model"], row["board"], *figures))
+    return table(("model", "board", "instructions>", "added>", "records>", "of runs>", "share>"), lines)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from emitc.emit.external_weights import read_members, with_structure
 from emitc.emit.package import runtime_texts
 from emitc.errors import EmitcError, with_model
 from emitc.explore.in_steps import in_steps
+from emitc.explore.profile_records import profiling_of
 from emitc.frontends.build import build_graph
 from emitc.frontends.read import read_file, read_source
 from emitc.ir import Graph, GraphStep
@@ -49,7 +50,7 @@ def _compiled(
     """A model that has been read. start: of the time that it takes, in seconds of the monotonic clock."""
     graph, passes, steps, partition, program = _lowered(path, source, options, plugins)
     passes += partition.passes
-    program = _with_extras(program, model_bytes, options)
+    program = _with_extras(program, partition, model_bytes, options)
     if options.self_test:
         from emitc.verify.self_test import with_self_test
 
@@ -76,7 +77,7 @@ def _compiled(
     )
 
 
-def _with_extras(program: Program, model_bytes: bytes, options: Options) -> Program:
+def _with_extras(program: Program, partition: Partition, model_bytes: bytes, options: Options) -> Program:
     """The program with what the options ask for in addition to the model's functions."""
     classes: tuple[Classes, ...] = ()
     if options.labels:
@@ -86,7 +87,8 @@ def _with_extras(program: Program, model_bytes: bytes, options: Options) -> Prog
         names = read_labels(options.labels, model_bytes, counts)
         outputs = (Classes(i, count, own) for i, (count, own) in enumerate(zip(counts, names, strict=True)) if count)
         classes = tuple(outputs)
-    return replace(program, extras=Extras(classes, options.cpp, options.model_licence, commit()))
+    profiling = profiling_of(partition, program, options) if options.profile else None
+    return replace(program, extras=Extras(classes, options.cpp, options.model_licence, commit(), profiling))
 
 
 def _lowered(

@@ -26,8 +26,8 @@ BUILT_IN, EXTERNAL = WEIGHTS = ("built-in", "external")
 MOST_SELF_TESTS = 64
 _RARE = (
     *("regions", "places", "stage_weights", "split_weights", "plugins", "variants", "input_rows", "flash_budget"),
-    *("self_test", "self_test_vectors", "profile", "labels", "cpp", "model_licence", "steps", "max_step_cycles"),
-    "weights",
+    *("self_test", "self_test_vectors", "profile", "profile_layers", "labels", "cpp", "model_licence"),
+    *("steps", "max_step_cycles", "weights"),
 )
 """Options that the manifest names only where they are given."""
 
@@ -47,7 +47,8 @@ class Options:
     emitc's own kernels that it is to get. plugins: Python files with operators of the user's own. input_rows: the model asks for
     the rows of its input while it runs. split_weights: constants have a file of their own. self_test: stored inputs of the
     function that tests the package on the device, 0 for no such function; self_test_vectors: the .npz file that they are from,
-    None for random ones. profile: the package has emitc_profile.h. labels: text file with the names of classes, "model" for
+    None for random ones. profile: the package has emitc_profile.h; profile_layers: each layer has a
+    record of its own, however short it is. labels: text file with the names of classes, "model" for
     those in the model file, "numbers" for functions without names, "" for none. cpp: the package has a C++ class.
     model_licence: SPDX expression of the model. steps: the model has functions
     that run one inference in steps; max_step_cycles: that a step is to take at most, by the estimate, which asks for steps too.
@@ -76,6 +77,7 @@ class Options:
     input_rows: bool = False
     split_weights: bool = False
     profile: bool = False
+    profile_layers: bool = False
     self_test: int = 0
     self_test_vectors: Path | None = None
     labels: str = ""
@@ -108,6 +110,8 @@ class Options:
             plain["split_weights"] = True
         if self.profile:
             plain["profile"] = True
+        if self.profile_layers:
+            plain["profile_layers"] = True
         if self.self_test:
             vectors = self.self_test_vectors
             plain["self_test"] = {"inputs": self.self_test, "vectors": vectors.name if vectors else None}
@@ -164,6 +168,7 @@ class Options:
         parts += ["--input-rows"] if self.input_rows else []
         parts += ["--split-weights"] if self.split_weights else []
         parts += ["--profile"] if self.profile else []
+        parts += ["--profile-layers"] if self.profile_layers else []
         parts += [f"--labels {Path(self.labels).name}"] if self.labels else []
         parts += ["--cpp"] if self.cpp else []
         parts += [f'--model-licence "{self.model_licence}"'] if self.model_licence else []
@@ -234,6 +239,9 @@ def check_options(options: Options) -> None:
         _check_external(options)
     check_regions(options.regions, options.places, options.stage_weights)
     _check_self_test(options)
+    if options.profile_layers and not options.profile:
+        where, why = Where(option="--profile-layers"), "it says what a profile records"
+        raise EmitcError("--profile-layers has no effect", where, why, "add --profile, or leave it out")
     if options.model_licence and not is_expression(options.model_licence):
         why, hint = (
             "it is no SPDX expression",

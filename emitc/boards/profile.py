@@ -21,12 +21,20 @@ _MOST_PROBLEMS = 1000
 
 @dataclass(frozen=True, slots=True)
 class KnownLayer:
-    """A layer as the manifest has it. macs: of all layers that the layer hook reports with it."""
+    """A layer as the manifest has it, or several that share a record. index: of the last one. before: of the others. macs: of
+    all layers that the layer hook reports with it.
+    """
 
     index: int
     op: str
     name: str
     macs: int
+    before: tuple[int, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Which operators it is: `3`, or `0 to 3`."""
+        return f"{self.before[0]} to {self.index}" if self.before else str(self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,14 @@ class Profile:
             "lost_records": self.lost,
             **self._spread([run.total for run in self.runs]),
             "layers": [
-                {"index": layer.index, "op": layer.op, "name": layer.name, "macs": layer.macs, **self._spread(ticks)}
+                {
+                    "index": layer.index,
+                    "before": list(layer.before),
+                    "op": layer.op,
+                    "name": layer.name,
+                    "macs": layer.macs,
+                    **self._spread(ticks),
+                }
                 for layer, ticks in self.by_layer
             ],
             "problems": list(self.problems),
@@ -134,7 +149,26 @@ def _model_of(content: Any) -> ProfiledModel:
         known.append(KnownLayer(index, _of_type(str, layer["op"]), _of_type(str, layer["name"]), macs))
     model = content["model"]
     name, file, sha256 = (_of_type(str, text) for text in (content["name"], model["file"], model["sha256"]))
-    return ProfiledModel(name, file, sha256, tuple(known))
+    return ProfiledModel(name, file, sha256, _by_record(known, content.get("profile")))
+
+
+def _by_record(layers: list[KnownLayer], profile: Any) -> tuple[KnownLayer, ...]:
+    """The layers of each record. profile: what the manifest says of records, None where each layer has its own."""
+    if profile is None:
+        return tuple(layers)
+    records = [[_whole(index) for index in _of_type(list, record)] for record in _of_type(list, profile["records"])]
+    if [index for record in records for index in record] != [layer.index for layer in layers] or not all(records):
+        raise ValueError("its records are not those of its layers")
+    rest = iter(layers)
+    return tuple(map(_joined, ([next(rest) for _ in record] for record in records)))
+
+
+def _joined(layers: list[KnownLayer]) -> KnownLayer:
+    """Layers that share a record."""
+    ops = {layer.op for layer in layers}
+    op = ops.pop() if len(ops) == 1 else f"{len(layers)} layers"
+    before = tuple(layer.index for layer in layers[:-1])
+    return KnownLayer(layers[-1].index, op, layers[0].name, sum(layer.macs for layer in layers), before)
 
 
 def _of_type(kind: type, value: Any) -> Any:
@@ -190,7 +224,7 @@ def _no_run(model: ProfiledModel, blocks: Sequence[Block], problems: Sequence[st
         why += f"; and {len(problems) - _SHOWN_PROBLEMS} more"
     if not why:
         why = "no run was recorded" if blocks else "no line of a profile arrived"
-    hint = f"a ring needs a record for each output of the {len(model.layers)} layers and two more; see docs/task-profile.md"
+    hint = f"a run needs {len(model.layers) + 2} records of the ring, and more where a layer has several outputs"
     return CannotCompile(
         "there is no whole run in the profile", Where(model=model.name, option="emitc profile"), why, hint
     )
@@ -236,8 +270,8 @@ def _run(expected: Sequence[int], records: Sequence[tuple[int, int]]) -> tuple[R
             ends.pop()
         ends.append((layer, now))
     recorded = [layer for layer, _ in ends]
-    if not recorded:
-        return Run(start, total, ()), ""
+    if not recorded:  # a record of all layers needs no call of the layer hook
+        return Run(start, total, (total,) if len(expected) == 1 else ()), ""
     if recorded != expected:
         same = next((i for i, pair in enumerate(zip(recorded, expected, strict=False)) if pair[0] != pair[1]), None)
         if same is not None:

@@ -86,6 +86,7 @@ cli.add_command(weights)
 @click.option(
     "--profile", is_flag=True, help="Add emitc_profile.h, which records when each layer ended (`emitc profile`)."
 )
+@click.option("--profile-layers", is_flag=True, help="With --profile: a record for each layer, however short it is.")
 @budget.budget_options
 @check_option
 @shared.json_option

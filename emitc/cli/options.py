@@ -233,6 +233,7 @@ _HEADINGS = {
             "--self-test",
             "--self-test-vectors",
             "--profile",
+            "--profile-layers",
             "--labels",
             "--cpp",
             "--model-licence",

@@ -171,6 +171,7 @@ def manifest(
         "layers": [_layer(step) for step in program.steps],
         "schedule": [_stage(stage) for stage in program.schedule],
         **({"steps": program.stepping.to_json()} if program.stepping else {}),
+        **({"profile": program.extras.profiling.to_json()} if program.extras.profiling else {}),
         "trace": [
             {"layer": t.step.index, "outputs": len(t.step.outputs), "first": t.first, "end": t.end}
             for t in program.traced

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from emitc.program.profiling import Profiling
+
 
 @dataclass(frozen=True, slots=True)
 class Classes:
@@ -20,13 +22,14 @@ class Classes:
 class Extras:
     """classes: outputs that get functions for their best classes. cpp: the package has a header with a C++ class. model_licence:
     SPDX expression of the model, "" where it is not stated. commit: of the emitc that writes the package, "" where it is not
-    known.
+    known. profiling: what the package records of a run, None where it has no profile.
     """
 
     classes: tuple[Classes, ...] = ()
     cpp: bool = False
     model_licence: str = ""
     commit: str = ""
+    profiling: Profiling | None = None
 
     def to_json(self) -> dict[str, Any]:
         """For reports: what is stated, and nothing else."""

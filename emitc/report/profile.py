@@ -24,7 +24,7 @@ def profile_text(profile: Profile) -> str:
     lines = [f"{shown(profile.model.file)}: {runs}{rate}"]
     mean = sum(totals) / len(totals)
     rows = [
-        _row((layer.index, layer.op, first_name(layer.name)), ticks, layer.macs, mean, profile)
+        _row((layer.label, layer.op, first_name(layer.name)), ticks, layer.macs, mean, profile)
         for layer, ticks in profile.by_layer
     ]
     rows.append(_row(("", "run", ""), totals, sum(layer.macs for layer in profile.model.layers), mean, profile))
@@ -80,7 +80,7 @@ def _layer_events(profile: Profile, run: Run) -> list[dict[str, Any]]:
     events, at = [], run.start
     for layer, ticks in zip(profile.model.layers, run.layers, strict=False):
         more = {"name": layer.name, "macs": layer.macs}
-        events.append(_event(profile, run, f"op {layer.index} {layer.op}", (at, ticks), more))
+        events.append(_event(profile, run, f"op {layer.label} {layer.op}", (at, ticks), more))
         at += ticks
     return events
 

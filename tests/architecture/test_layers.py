@@ -82,6 +82,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.compiled": (*_VALUES, "emitc.backends", "emitc.emit", "emitc.options", "emitc.verify.golden_vectors"),
     "emitc.compiler": (
         *_VALUES, "emitc._version", "emitc.backends", "emitc.compiled", "emitc.emit", "emitc.explore.in_steps",
+        "emitc.explore.profile_records",
         "emitc.frontends", "emitc.lower", "emitc.options", "emitc.passes", "emitc.plugins", "emitc.schedule",
         "emitc.verify.self_test",
     ),

@@ -126,7 +126,7 @@ def test_the_runs_of_a_profile() -> None:
     json_of = profile.to_json()
     assert (json_of["runs"], json_of["ticks"], json_of["microseconds"]) == (2, 121.0, 121000.0)
     assert json_of["layers"][0] == {
-        "index": 0, "op": "CONV_2D", "name": "stem", "macs": 100,
+        "index": 0, "before": [], "op": "CONV_2D", "name": "stem", "macs": 100,
         "ticks": 100.0, "ticks_min": 100, "ticks_max": 100, "microseconds": 100000.0,
     }  # fmt: skip
     text = profile_text(profile)
@@ -177,7 +177,7 @@ def test_a_profile_without_a_whole_run_says_why(blocks: list[Block], problem: st
     with pytest.raises(CannotCompile, match="there is no whole run in the profile") as error:
         profile_of(MODEL, blocks, ())
     assert problem in error.value.why
-    assert "2 layers and two more" in error.value.hint
+    assert "a run needs 4 records" in error.value.hint
 
 
 def test_a_trace_has_the_layers_inside_of_their_run() -> None:
@@ -218,6 +218,19 @@ def test_a_segment_counts_as_its_last_layer(tmp_path: Path) -> None:
     assert read_model(tmp_path) == ProfiledModel("net", "net.tflite", SHA256, layers)
 
 
+def test_layers_that_share_a_record_are_a_row(tmp_path: Path) -> None:
+    """A record of the whole run needs no call of the layer hook: its two marks say all."""
+    content = MANIFEST | {"profile": {"interval": 1, "records": [[2, 3]]}}
+    (tmp_path / "manifest.json").write_text(json.dumps(content), encoding="utf-8")
+    model = read_model(tmp_path)
+    assert model.layers == (KnownLayer(3, "2 layers", "by", 100, (2,)),)
+    profile = profile_of(model, blocks_of((BEGIN, 5), (END, 105)), ())
+    assert profile.runs[0].layers == (100,)
+    (row,) = (row.split() for row in profile_text(profile).splitlines() if "2 layers" in row)
+    assert row[:6] == ["2", "to", "3", "2", "layers", "by"]
+    assert profile.to_json()["layers"][0]["before"] == [2]
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -225,6 +238,11 @@ def test_a_segment_counts_as_its_last_layer(tmp_path: Path) -> None:
         json.dumps(MANIFEST | {"layers": [7]}).encode(), json.dumps(MANIFEST | {"name": 7}).encode(),
         json.dumps(MANIFEST | {"trace": [{"layer": 9, "first": 0, "end": 1}]}).encode(),
         json.dumps(MANIFEST | {"trace": [{"layer": 2, "first": -1, "end": 1 << 70}]}).encode(),
+        *(
+            json.dumps(MANIFEST | {"profile": {"records": records}}).encode()
+            for records in ([[2]], [[3, 2]], [[2, 3], []], [2, 3], 7, [[2, 3, 3]])
+        ),
+        json.dumps(MANIFEST | {"profile": 7}).encode(),
         json.dumps(MANIFEST | {"layers": [{"index": True, "op": "A", "name": "a", "macs": 1}]}).encode(),
     ],
 )  # fmt: skip

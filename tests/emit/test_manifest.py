@@ -19,6 +19,7 @@ from emitc.emit.stack import StackBound
 from emitc.planner.region_assignment import Region
 from emitc.program import Requirement
 from emitc.program.extras import Classes, Extras
+from emitc.program.profiling import Profiling
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "examples" / "models"
@@ -79,7 +80,7 @@ def test_every_manifest_is_valid_and_every_key_is_described_and_occurs(tiny: Pat
     library = replace(
         compiled.program,
         requirements=(Requirement("cmsis-nn", "CMSIS-NN", "7", "Apache-2.0", ("a.h",)),),
-        extras=Extras((Classes(0, 12, ("a",) * 12),), False, "MIT", "0123abc"),
+        extras=Extras((Classes(0, 12, ("a",) * 12),), False, "MIT", "0123abc", Profiling(((0, 1),), 64)),
     )
     needing = manifest_of(library, compiled.passes, {}, {})
     jsonschema.validate(needing, schema)

@@ -457,12 +457,12 @@ def cost() -> tuple[Columns, Rows]:
 
 
 def profile() -> tuple[Columns, Rows]:
-    """bench/results_profile.json: what a recorded run adds."""
-    columns = ("model", "board", "layers", "instructions", "with a profile", "share")
+    """bench/results_profile.json: what recording adds to a run."""
+    columns = ("model", "board", "layers recorded", "one run of", "instructions", "with a profile", "share")
     rows = [
         (
-            row["model"], row["board"], str(row["layers"]), _number(row["instructions"]), _number(row["profiled"]),
-            f"{100 * (row['profiled'] / row['instructions'] - 1):.2f} %",
+            row["model"], row["board"], str(row["records"]), str(row["interval"]), _number(round(row["instructions"])),
+            _number(round(row["profiled"])), f"{100 * (row['profiled'] / row['instructions'] - 1):.2f} %",
         )
         for row in _rows("results_profile.json")
     ]  # fmt: skip

@@ -61,6 +61,7 @@ static void run_profiled(int8_t *result)
 {
     fill_input();
     emitc_profile_init(&profile, "kws", KWS_MODEL_SHA256, ring, RECORDS, ticks, TICKS_PER_SECOND);
+    emitc_profile_interval(&profile, KWS_PROFILE_INTERVAL);
     emitc_profile_begin(&profile);
     const emitc_status status = kws_run(&kws);
     emitc_profile_end(&profile);

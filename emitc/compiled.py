@@ -11,16 +11,14 @@ from emitc.backends.portable.other_targets import FasterTarget, faster_targets
 from emitc.emit.licence import LICENSE
 from emitc.emit.manifest import partitions
 from emitc.emit.package import package_files, write_package
-from emitc.emit.package_kinds import KINDS
 from emitc.emit.profile import profile_files
 from emitc.emit.stack import StackBound
 from emitc.ir import Graph, GraphStep
 from emitc.options import Options
 from emitc.program import PassReport, Program
-from emitc.program.example import Example
+from emitc.program.example import ExampleRun
 from emitc.source import SourceModel
 from emitc.target import BuildSupport, load_target
-from emitc.verify.golden_vectors import golden_vectors
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -29,7 +27,7 @@ class Compiled:
 
     model_bytes: what was compiled as one file, with the constants of other files in it. plugin_ops: operators of the model that
     plugins have brought along. history: the graph as it was built, and after each step of the way to the graph that was lowered.
-    stack: what the target's compiler found, where it was asked. example: the run that the package's example repeats.
+    stack: what the target's compiler found, where it was asked. example: the runs that the package's example repeats.
     """
 
     source: SourceModel
@@ -44,7 +42,7 @@ class Compiled:
     plugin_ops: tuple[str, ...] = ()
     history: tuple[GraphStep, ...] = ()
     stack: StackBound | None = None
-    example: Example | None = None
+    example: tuple[ExampleRun, ...] = ()
 
     def __repr__(self) -> str:
         """One line: a notebook prints what a line gives."""
@@ -112,16 +110,9 @@ def package_of(
     options: Options,
     stated: dict[str, Any],
     stack: StackBound | None = None,
-    example: Example | None = None,
+    example: tuple[ExampleRun, ...] = (),
 ) -> dict[str, bytes]:
-    """Every file of the package. stated: the options as the manifest shows them. example: for kinds that have one.
-
-    Raises EmitcError where the kind of package cannot hold the program.
-    """
-    kind = KINDS[options.package]
-    kind.require(program, options.package)
-    if kind.golden:
-        program = replace(program, golden=golden_vectors(partition.graph, program.origin.format))
+    """Every file of the package. stated: the options as the manifest shows them. example: for kinds that have one."""
     more = _added_files(partition, program) | profile_files(options.profile)
     return package_files(program, options.package, passes, stated, more=more, stack=stack, example=example)
 

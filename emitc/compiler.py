@@ -11,13 +11,13 @@ from emitc.c_names import identifier
 from emitc.compiled import Compiled, package_of
 from emitc.emit.external_weights import read_members, with_structure
 from emitc.emit.package import runtime_texts
+from emitc.emit.package_kinds import KINDS
 from emitc.errors import EmitcError, with_model
 from emitc.explore.in_steps import in_steps
 from emitc.explore.profile_records import profiling_of
 from emitc.frontends.build import build_graph
 from emitc.frontends.read import read_file, read_source
 from emitc.ir import Graph, GraphStep
-from emitc.lower.example_run import example_run
 from emitc.lower.external_weights import with_external_weights
 from emitc.lower.within_budget import lower_within_budget, partition_graph, require_budget
 from emitc.options import EXTERNAL, Options, check_options
@@ -26,9 +26,11 @@ from emitc.passes.drop_float_io import with_interface
 from emitc.passes.input_rows import with_input_rows
 from emitc.plugins import Plugins, load_plugins
 from emitc.program import Origin, PassReport, Program
+from emitc.program.example import ExampleRun
 from emitc.program.extras import Classes, Extras, score_counts
 from emitc.source import SourceModel
 from emitc.target import load_target
+from emitc.verify.example import example_run, example_sequence
 
 
 def compile_model(path: str | Path, options: Options | None = None, **changes: Any) -> Compiled:
@@ -58,7 +60,7 @@ def _compiled(
             program = with_self_test(program, graph, partition.graph, steps[0].graph, source.format, options)
         except EmitcError as error:
             raise with_model(error, path.name) from error
-    example = example_run(partition.graph, program.macs) if options.has_example else None
+    example = _example(partition, program, options)
     stated = options.to_json() | plugins.to_json()
     files = package_of(partition, program, passes, options, stated, example=example)
     return Compiled(
@@ -75,6 +77,18 @@ def _compiled(
         (*steps, *partition.steps),
         example=example,
     )
+
+
+def _example(partition: Partition, program: Program, options: Options) -> tuple[ExampleRun, ...]:
+    """The runs that the package's example repeats, none for a package without one.
+
+    Raises EmitcError where the kind of package cannot hold the program.
+    """
+    kind = KINDS[options.package]
+    kind.require(program, options.package)
+    if kind.sequence:
+        return example_sequence(partition.graph, program.origin.format)
+    return example_run(partition.graph, program.macs) if options.has_example else ()
 
 
 def _with_extras(program: Program, partition: Partition, model_bytes: bytes, options: Options) -> Program:

@@ -17,7 +17,7 @@ from emitc.emit.render import render_sources, uses_math
 from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where, writing
 from emitc.program import PassReport, Program
-from emitc.program.example import Example
+from emitc.program.example import ExampleRun
 
 PACKAGES = tuple(KINDS)
 """The words of `--package`."""
@@ -55,12 +55,12 @@ def package_files(
     *,
     more: Mapping[str, str] = MappingProxyType({}),
     stack: StackBound | None = None,
-    example: Example | None = None,
+    example: tuple[ExampleRun, ...] = (),
 ) -> dict[str, bytes]:
     """Every file of the package by its path inside it, the manifest included.
 
     options: as the manifest shows them. more: further files, by path. stack: what a compiler found, where it was asked.
-    example: the run for kinds that have an example.
+    example: the runs for kinds that have an example.
     """
     sources = render_sources(program, stack) | runtime_texts(program)
     extra = sorted(name for name in more if name.endswith((".c", ".h")))

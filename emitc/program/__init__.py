@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from emitc.layer import PLAIN, Formula, KernelSpec, LibraryCall, Param, Table, kernel_name
 from emitc.planner import Plan
 from emitc.program.extras import NOTHING_MORE, Extras
-from emitc.program.golden import Golden
 from emitc.program.memory import Address, ArenaRegion, Block, Slot, SlotKind, arena_variable, pointer, state_argument
 from emitc.program.rows import Move, RowCall, RowSegment, RowTensor, RowUse
 from emitc.program.self_test import SelfTest
@@ -298,8 +297,7 @@ class Program:
     function gets pointers to, each as the number of the operator's output that it is. estimated_cycles: of one
     inference. self_test: what the package tests itself with. extras: what it says and offers in addition.
     stepping: the inference in steps, None where the model has no functions for that. external: the structure of weights
-    that are not in the C. leading: what a function that calls every layer takes first, as in `Step`. golden: vectors for the
-    example of a package that wraps the C for another language.
+    that are not in the C. leading: what a function that calls every layer takes first, as in `Step`.
     """
 
     name: str
@@ -329,7 +327,6 @@ class Program:
     stepping: Stepping | None = None
     external: ExternalWeights | None = None
     leading: str = ""
-    golden: Golden | None = None
 
     @property
     def takes_weights(self) -> bool:

@@ -1,28 +1,26 @@
-"""One run of a model with its result: what the example of a package repeats on the device."""
+"""Runs of a model with their results: what the example of a package repeats on the device."""
 
 from dataclasses import dataclass
+
+Limit = tuple[float, float]
+"""How far an element of an output may be off: (a, r) stands for a + r * the largest magnitude in the run's expected output."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExampleTensor:
-    """An input or output of the run. index: its position. data: little-endian bytes, row-major.
+    """An input or output of a run. index: its position. data: little-endian bytes, row-major.
 
-    within: by how much an element may differ, as a float; None where every bit counts.
+    limit: of an output, None where every bit counts.
     """
 
     index: int
     data: bytes
-    within: float | None = None
-
-    @property
-    def tolerance(self) -> str:
-        """`within` as a literal of C, "" where every bit counts."""
-        return "" if self.within is None else repr(self.within)
+    limit: Limit | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
-    """The inputs of one run that starts with a new instance, and the outputs that it must give."""
+class ExampleRun:
+    """The inputs of a run, and the outputs that it must give. The first of several runs starts with a new instance."""
 
     inputs: tuple[ExampleTensor, ...]
     outputs: tuple[ExampleTensor, ...]

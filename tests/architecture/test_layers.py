@@ -79,21 +79,21 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *_VALUES, "emitc.backends", "emitc.frontends.read", "emitc.lower", "emitc.options", "emitc.passes", "emitc.schedule",
     ),
     "emitc.options": (*_VALUES, "emitc.backends", "emitc.emit", "emitc.passes", "emitc.planner", "emitc.schedule"),
-    "emitc.compiled": (*_VALUES, "emitc.backends", "emitc.emit", "emitc.options", "emitc.verify.golden_vectors"),
+    "emitc.compiled": (*_VALUES, "emitc.backends", "emitc.emit", "emitc.options"),
     "emitc.compiler": (
         *_VALUES, "emitc._version", "emitc.backends", "emitc.compiled", "emitc.emit", "emitc.explore.in_steps",
         "emitc.explore.profile_records",
         "emitc.frontends", "emitc.lower", "emitc.options", "emitc.passes", "emitc.plugins", "emitc.schedule",
-        "emitc.verify.self_test",
+        "emitc.verify.example", "emitc.verify.self_test",
     ),
     # what takes a compilation or several
     "emitc.verify": (
         *_VALUES, "emitc.backends", "emitc.calibrate.npz", *_COMPILED, "emitc.emit", "emitc.ethosu", "emitc.frontends",
         "emitc.kernels", "emitc.verify",
     ),
-    # the vectors of a package's example, which are made when it is compiled
-    "emitc.verify.golden_vectors": (
-        "emitc.ir", "emitc.program", "emitc.verify.reference", "emitc.verify.samples", "emitc.verify.tolerances",
+    # the runs of a package's example, which are made when it is compiled
+    "emitc.verify.example": (
+        "emitc.errors", "emitc.ir", "emitc.program", "emitc.kernels", "emitc.verify.reference", "emitc.verify.tolerances",
     ),
     "emitc.validation": (
         *_VALUES, "emitc.backends", *_COMPILED, "emitc.kernels", "emitc.passes", "emitc.schedule", "emitc.verify",

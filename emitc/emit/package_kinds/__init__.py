@@ -23,9 +23,9 @@ KINDS: dict[str, PackageKind] = {
     "zephyr": PackageKind("include", "src", zephyr.files, has_example=True),
     "cmsis-pack": PackageKind("include", "src", cmsis_pack.files, has_example=True),
     "esphome": PackageKind(esphome.FOLDER, esphome.FOLDER, esphome.files, has_example=True),
-    "rust": PackageKind(FOLDER, FOLDER, rust.files, require=require_one_arena, golden=True),
-    "zig": PackageKind(FOLDER, FOLDER, zig.files, require=require_one_arena, golden=True),
-    "micropython": PackageKind(FOLDER, FOLDER, micropython.files, require=require_one_arena, golden=True),
+    "rust": PackageKind(FOLDER, FOLDER, rust.files, require=require_one_arena, sequence=True),
+    "zig": PackageKind(FOLDER, FOLDER, zig.files, require=require_one_arena, sequence=True),
+    "micropython": PackageKind(FOLDER, FOLDER, micropython.files, require=require_one_arena, sequence=True),
     "esp-idf": PackageKind("include", "src", esp_idf.files, has_example=True),
 }
 """Every kind by the word of the command line."""

@@ -21,6 +21,6 @@ def files(content: Content) -> dict[str, str]:
         f"{folder}/{name}_component.cpp": wrapped(content.render("esphome.cpp")),
         "example.yaml": content.render("esphome.yaml"),
     }
-    if content.example is not None:
+    if content.example:
         texts[f"{folder}/{name}_check.cpp"] = wrapped(content.render("esphome_check.cpp"))
     return texts

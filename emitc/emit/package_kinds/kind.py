@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from emitc.emit.render import environment
 from emitc.emit.wrap import wrapped
 from emitc.program import Program
-from emitc.program.example import Example
+from emitc.program.example import ExampleRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Content:
     """What the files of a build system are made from.
 
     optimize: `-O2` or `-Os`. units: C files of backends without their ending, which several models share.
-    uses_math: the model's C calls the library of <math.h>. example: the run that the package's example repeats, None for a
+    uses_math: the model's C calls the library of <math.h>. example: the runs that the package's example repeats, none for a
     model without one. sources, headers: paths of all C files in the package.
     """
 
@@ -22,7 +22,7 @@ class Content:
     optimize: str
     units: tuple[str, ...]
     uses_math: bool
-    example: Example | None = None
+    example: tuple[ExampleRun, ...] = ()
     sources: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
 
@@ -44,7 +44,7 @@ class Content:
 
     def check_header(self, folder: str) -> dict[str, str]:
         """The header that runs the example's inputs and compares the outputs, in a folder; nothing without an example."""
-        if self.example is None:
+        if not self.example:
             return {}
         return {f"{folder}/{self.program.name}_check.h": wrapped(self.render("check.h"))}
 
@@ -63,8 +63,8 @@ class PackageKind:
 
     headers, sources: folders of the files `.h` and `.c`, "" for the package's own folder; `{name}` in them stands for the
     model's name. files: the text of what the build system reads, by path in the package. has_example: files among them that
-    repeat a run of the model, so that one is computed. require: raises EmitcError for a program that
-    the kind cannot hold; it gets the word of `--package` too. golden: its files read the program's golden vectors.
+    repeat a run of the model, so that one is computed. sequence: files that repeat two, whatever their values are. require:
+    raises EmitcError for a program that the kind cannot hold; it gets the word of `--package` too.
     """
 
     headers: str
@@ -72,7 +72,7 @@ class PackageKind:
     files: Callable[[Content], dict[str, str]] = _no_files
     has_example: bool = False
     require: Callable[[Program, str], None] = _any_program
-    golden: bool = False
+    sequence: bool = False
 
     def path(self, name: str, model: str) -> str:
         """Where a C file lies in the package of a model."""

@@ -26,7 +26,7 @@ _TAKEN = frozenset((*_KEYWORDS.split(), *_MODULES.split()))
 def files(content: Content) -> dict[str, str]:
     """The module's C, the build files of both ways, and the example with golden vectors."""
     program = content.program
-    inputs, outputs = wrapped_ports(program, _CODES)
+    inputs, outputs = wrapped_ports(content, _CODES)
     shared = ("emitc_runtime.c", *(f"{unit}.c" for unit in content.units))
     own = tuple(name for name in c_files(program, content.units) if name not in shared)
     values = {

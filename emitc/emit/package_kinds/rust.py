@@ -19,7 +19,7 @@ _TAKEN = frozenset((*_KEYWORDS.split(), *_OF_CARGO.split()))
 def files(content: Content) -> dict[str, str]:
     """The manifest, the build script, the wrapper, and the example with golden vectors."""
     program = content.program
-    inputs, outputs = wrapped_ports(program, _TYPES)
+    inputs, outputs = wrapped_ports(content, _TYPES)
     values = {
         "crate": language_name(program.name, _TAKEN),
         "folder": FOLDER,

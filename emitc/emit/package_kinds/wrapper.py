@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from emitc.emit.literals import real
+from emitc.emit.package_kinds.kind import Content
 from emitc.errors import EmitcError, Where
 from emitc.program import Port, Program
+from emitc.program.example import ExampleTensor, Limit
 
 FOLDER = "c"
 """Where the C files lie in such a package."""
@@ -55,7 +57,7 @@ class WrappedPort:
     port: Port
     type: str
     lines: tuple[tuple[str, ...], ...]
-    tolerance: tuple[float, float] | None = None
+    tolerance: Limit | None = None
 
     @property
     def variable(self) -> str:
@@ -74,21 +76,13 @@ def _lines(data: bytes) -> Iterator[str]:
         yield "".join(f"\\x{byte:02x}" for byte in data[start : start + _PER_LINE])
 
 
-def wrapped_ports(program: Program, types: dict[str, str]) -> tuple[list[WrappedPort], list[WrappedPort]]:
+def wrapped_ports(content: Content, types: dict[str, str]) -> tuple[list[WrappedPort], list[WrappedPort]]:
     """Inputs and outputs with their golden vectors. types: of elements in the language, by C type."""
-    golden = program.golden
-    assert golden is not None, "the kind asks for golden vectors"
-    inputs = [
-        WrappedPort(port, types[port.c_type], tuple(tuple(_lines(run.inputs[port.index])) for run in golden.runs))
-        for port in program.inputs
-    ]
-    outputs = [
-        WrappedPort(
-            port,
-            types[port.c_type],
-            tuple(tuple(_lines(run.outputs[port.index])) for run in golden.runs),
-            golden.tolerances[port.index],
-        )
-        for port in program.outputs
-    ]
-    return inputs, outputs
+
+    def port_of(port: Port, stored: list[ExampleTensor]) -> WrappedPort:
+        lines = tuple(tuple(_lines(tensor.data)) for tensor in stored)
+        return WrappedPort(port, types[port.c_type], lines, stored[0].limit)
+
+    program, runs = content.program, content.example
+    inputs = [port_of(port, [run.inputs[port.index] for run in runs]) for port in program.inputs]
+    return inputs, [port_of(port, [run.outputs[port.index] for run in runs]) for port in program.outputs]

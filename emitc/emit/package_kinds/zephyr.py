@@ -21,10 +21,11 @@ _OTHERS_RAM, _OTHERS_FLASH = 16 << 10, 48 << 10
 def files(content: Content) -> dict[str, str]:
     """The module's description, its option, how CMake compiles it, and a sample that twister can run."""
     texts = {path: content.render(template) for path, template in _FILES.items()}
-    if content.example is None:
+    if not content.example:
         return texts
     program = content.program
-    stored = sum(len(tensor.data) for tensor in (*content.example.inputs, *content.example.outputs))
+    (run,) = content.example
+    stored = sum(len(tensor.data) for tensor in (*run.inputs, *run.outputs))
     ram = program.plan.arena_bytes + program.state_bytes + _OTHERS_RAM
     flash = program.constant_bytes + stored + _OTHERS_FLASH
     sizes = {"min_ram": -(-ram // 1024), "min_flash": -(-flash // 1024)}

@@ -37,7 +37,7 @@ def fingerprint(package: str) -> str:
 def files(content: Content) -> dict[str, str]:
     """The manifest, the build script, the declarations, and the example with golden vectors."""
     program = content.program
-    inputs, outputs = wrapped_ports(program, _TYPES)
+    inputs, outputs = wrapped_ports(content, _TYPES)
     package = language_name(program.name, _TAKEN, _LONGEST)
     values = {
         "package": package,

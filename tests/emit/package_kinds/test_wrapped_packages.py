@@ -15,12 +15,12 @@ from emitc.errors import EmitcError
 from emitc.planner.region_assignment import Region
 from emitc.program import Requirement
 from emitc.verify.build import HostModel, build_shared, sources
+from emitc.verify.example import example_sequence
 from emitc.verify.golden_run import interface_of
-from emitc.verify.golden_vectors import golden_vectors
 from emitc.verify.verification import verify
 from tests.support.emit.wrapped_models import wrapped
 
-WRAPPED = [name for name, kind in KINDS.items() if kind.golden]
+WRAPPED = [name for name, kind in KINDS.items() if kind.sequence]
 
 
 def test_there_is_such_a_package() -> None:
@@ -59,15 +59,15 @@ def test_a_library_that_its_build_does_not_compile_is_refused(package: str, tiny
 def test_the_golden_vectors_are_what_the_c_computes(name: str, tmp_path: Path) -> None:
     """The numpy references have made them; the second run of a model with state goes on from the first."""
     compiled = wrapped(name, "plain", tmp_path)
-    golden = golden_vectors(compiled.partition.graph, compiled.source.format)
-    assert len(golden.runs) == 2
-    assert golden.runs[0] != golden.runs[1]
+    runs = example_sequence(compiled.partition.graph, compiled.source.format)
+    assert len(runs) == 2
+    assert runs[0] != runs[1]
     compiled.write(tmp_path / "package")
     host = HostModel(build_shared(tmp_path / "package", tmp_path, trace=False), interface_of(compiled))
-    for run in golden.runs:
+    for run in runs:
         inputs = zip(compiled.program.inputs, run.inputs, strict=True)
-        sample = [np.frombuffer(data, port.dtype).reshape(port.shape) for port, data in inputs]
-        assert tuple(value.tobytes() for value in host.run(sample)) == run.outputs
+        sample = [np.frombuffer(stored.data, port.dtype).reshape(port.shape) for port, stored in inputs]
+        assert tuple(value.tobytes() for value in host.run(sample)) == tuple(output.data for output in run.outputs)
 
 
 @pytest.mark.parametrize("package", WRAPPED)

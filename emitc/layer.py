@@ -300,7 +300,7 @@ class ByRows:
     window: rows of a window; the kernel's parameters start with the window's, and `in_h`, `out_h` and `pad_top` are set for
     the rows in sight. Otherwise row r reads row r of each operand, and `counted` is the parameter that counts what a row has a
     share of. tile: pixels of a row made at a time, even where fewer are left. fitted: printed for the layer's numbers. alone:
-    what rows that are made one by one cost more, as a share.
+    what rows that are made one by one cost more, as a share. outputs: channels of a product's row that can be made alone.
     """
 
     window: bool = False
@@ -308,6 +308,7 @@ class ByRows:
     tile: int = 1
     fitted: bool = False
     alone: float = 0.0
+    outputs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

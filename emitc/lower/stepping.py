@@ -12,7 +12,7 @@ from emitc.backends.partition import Partition
 from emitc.ir import BoundNode, Tensor
 from emitc.kernels.shared.windows import WINDOW_PARAMS
 from emitc.layer import Layer
-from emitc.program import Move, Operand, Program, RowSegment, RowUse, Step
+from emitc.program import FIRST_OUTPUT, Move, Operand, Program, RowSegment, RowUse, Step
 from emitc.program.stepping import Split, SplitOperand, SteppedStage, Stepping
 from emitc.schedule.row_costs import OTHER_WINDOW_SHARE, PER_BYTE, PER_ROW, PORTABLE_WINDOW_SHARE, tail_waste
 from emitc.schedule.split_replay import MemoryMap, conflict
@@ -20,6 +20,8 @@ from emitc.schedule.split_replay import MemoryMap, conflict
 _TOO_LONG = "its smallest part takes as long"
 PRODUCT_ROWS = "rows"
 """The parameter of a product of matrices that counts its rows, which are the pixels of an image."""
+OUTPUTS = ("out", "out_c")
+"""The parameters of a product of matrices that count its outputs."""
 _PIXELS = 4
 """Rows of a product of matrices that kernels compute together: fewer of them take nearly as long."""
 _WORDS = 16
@@ -129,6 +131,8 @@ class _Stepping:
         if layer.pins or layer.fallible or layer.reads_rows or layer.memory is not None or len(step.outputs) != 1:
             return None, "its kernel makes the whole output"
         rows = _rows_of(layer, bound)
+        if (rows is None or rows.rows < 2) and form.outputs and (parts := _outputs_of(step, layer, bound)):
+            return replace(parts, together=self._most_rows(parts, limit)), ""
         if rows is None or rows.rows < 2:
             return None, "its output is one row"
         window = {p.name: int(p.value) for p in layer.params if p.name in WINDOW_PARAMS} if form.window else {}
@@ -172,6 +176,28 @@ def _rows_of(layer: Layer, bound: BoundNode) -> _Rows | None:
     if rows < 1 or not count or count % rows or any(tensor.elements % rows for tensor in tensors):
         return None
     return _Rows(rows, layer.by_rows.counted, count // rows)
+
+
+def _outputs_of(step: Step, layer: Layer, bound: BoundNode) -> Split | None:
+    """A product with one row in parts of some outputs each; None where its tables do not start anew for each of them.
+
+    The layer's function then takes the first output, at which its tables start. Every part reads the whole input.
+    """
+    assert layer.by_rows is not None
+    count, together = bound.output.elements, layer.by_rows.outputs
+    counted = next((p.name for p in layer.params if p.name in OUTPUTS and int(p.value) == count), "")
+    sizes = {table.role: len(table.values) for table in layer.tables}
+    if not counted or count % together or any(size % count for size in sizes.values() if size > 1):
+        return None
+    starts = {role: size // count for role, size in sizes.items() if size > 1}
+    tables = {
+        role: f"({name} + first * {starts[role]})" if role in starts else name for role, name in step.tables.items()
+    }
+    whole = SplitOperand(step.inputs[0], 1, bound.input(layer.operands[0]).elements, 0)
+    makes = SplitOperand(step.outputs[0], count // together, together)
+    return Split(
+        replace(step, window=True, leading=FIRST_OUTPUT, tables=tables), (whole,), makes, 1, counted, together, True
+    )
 
 
 def _rows_in(tensor: Tensor, operand: Operand, rows: int, window: Mapping[str, int]) -> SplitOperand:

@@ -106,6 +106,10 @@ class Staged:
         return pointer(self.c_type, self.address, const=True)
 
 
+FIRST_OUTPUT = "int32_t first, "
+"""What the function of a product takes that makes some outputs of its row: the first of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One layer function and its call.
@@ -116,7 +120,7 @@ class Step:
     function makes one row; window: it takes its parameters from the caller, who sets those of the rows in sight. parts: programs
     that it runs in its scratch. headers: of the runtime, that its kernel needs. staged: its tables that are
     parameters, which come first. reads_rows: it asks the application for its rows. stored: the parameters that are numbers of
-    the external weights. leading: what its function takes before all else, which is the pointer to these weights, or "".
+    the external weights. leading: what its function takes before all else: the pointer to these weights, FIRST_OUTPUT, or "".
     """
 
     index: int
@@ -149,6 +153,8 @@ class Step:
     @property
     def passed(self) -> str:
         """The arguments that `leading` declares."""
+        if self.leading == FIRST_OUTPUT:
+            return "0, "
         return f"{ARGUMENT}, " if self.leading else ""
 
     @property

@@ -45,7 +45,7 @@ class Split:
     """A layer of which each call runs some rows of the output. together: rows of one call; the last one may have fewer.
 
     counted: the kernel's parameter that counts what `per_row` of are in a row; "" for a window, whose parameters are those of
-    the rows in sight.
+    the rows in sight. outputs: a row is `per_row` outputs of one row of a product, and the layer's function takes the first.
     """
 
     step: Step
@@ -54,6 +54,7 @@ class Split:
     together: int
     counted: str = ""
     per_row: int = 1
+    outputs: bool = False
 
     @property
     def rows(self) -> int:

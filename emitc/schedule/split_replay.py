@@ -60,6 +60,8 @@ def conflict(split: Split, layer: Layer, memory: MemoryMap) -> str:
         for position, read in zip(layer.operands, split.reads, strict=True):
             first, last = read.first(row), read.end(end - 1)
             seen = _rows(read, first, max(first, last), memory)
+            if seen.meets(own) and split.outputs:
+                return "each part of its output needs the whole input"
             if seen.meets(written):
                 return "rows of its input would be overwritten before the next part reads them"
             overlaps = [overlap for overlap in layer.overlaps if (overlap.input, overlap.output) == (position, 0)]

@@ -19,10 +19,10 @@ from emitc.program import Program
 from emitc.verify.build import HostModel, MemoryFault, build_shared
 from emitc.verify.golden_run import interface_of
 from emitc.verify.verification import verify
-from emitc.writers.tflite import ModelSpec, write_tflite
+from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
 from tests.support.models import control_flow, streaming
 from tests.support.models.image_nets import random_net
-from tests.support.models.tiny import MODELS, camera
+from tests.support.models.tiny import MODELS, Net, camera
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 NOT_READY, FAILED = 1, 6
@@ -111,6 +111,42 @@ def test_steps_of_tiny_models(name: str, tmp_path: Path) -> None:
     model.run(drawn(made))
     model.in_steps(drawn(made))
     assert model.calls == stepping(made.program).calls
+
+
+def products(dtype: str = "int8") -> ModelSpec:
+    """Fully connected layers of 24 and 21 outputs, each with a scale per channel."""
+    net, sums = Net(3), {"int8": "int32", "int16": "int64"}[dtype]
+    values, depth = net.tensor(TensorSpec("in", dtype, (1, 40), None, (0.05,), (0,))), 40
+    first = values
+    for count in (24, 21):
+        scales = tuple(0.01 + 0.001 * channel for channel in range(count))
+        of_sums = tuple(0.05 * scale for scale in scales)
+        weights, bias = net.weights(f"w{count}", (count, depth), scales), net.rng.integers(-2000, 2000, count)
+        constant = TensorSpec(f"b{count}", sums, (count,), bias.astype(sums).tobytes(), of_sums)
+        made = net.tensor(TensorSpec(f"y{count}", dtype, (1, count), None, (0.05,), (0,)))
+        net.op("FULLY_CONNECTED", (values, weights, net.tensor(constant)), (made,), fused_activation_function="NONE")
+        values, depth = made, count
+    return net.spec((first,), (values,))
+
+
+@pytest.mark.sweep(keep=2)
+@pytest.mark.parametrize(
+    ("target", "dtype", "calls"),
+    [
+        ("generic32", "int8", 6),
+        ("cortex-m0", "int8", 6),
+        ("cortex-m3", "int8", 6),
+        ("cortex-m4f", "int8", 6),
+        ("cortex-m4f", "int16", 6),
+        ("cortex-m55", "int8", 3),
+    ],
+)
+def test_a_product_makes_some_outputs_in_each_step(target: str, dtype: str, calls: int, tmp_path: Path) -> None:
+    """Its blocks of outputs, where it has whole ones alone; the last layer runs whole, since 21 are no blocks of 4 or 8."""
+    made = built(tmp_path, products(dtype), target=target, max_step_cycles=1)
+    stages = stepping(made.program).stages
+    assert [stage.calls for stage in stages if stage.layers] == [calls, 1]
+    proven(made)
 
 
 @pytest.mark.parametrize("make", [streaming.rows, streaming.swap, streaming.twice])

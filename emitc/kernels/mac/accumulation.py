@@ -289,7 +289,7 @@ def matrix_product(bound: BoundNode, clamp: Clamp, *, folded: bool) -> Layer:
             params=(*integers(**sizes), *outputs),
             spec=blocks[1],
             overlaps=window_overlap(bound, params, whole_window(out, BLOCK, y.dtype.bytes)),
-            by_rows=ByRows(counted="rows"),
+            by_rows=ByRows(counted="rows", outputs=BLOCK),
         )
     return replace(
         layer,

@@ -137,7 +137,7 @@ def convolution(problem: MacProblem, *, tile: str = "4px", scratch: bool = True)
     if form.pixels < PIXELS and (is_product or problem.pixels < PIXELS or problem.channels < PIXELS):
         raise NoKernel("less than four channels or pixels, or windows of one pixel")
     if is_product:
-        return _matrix_product(folded, ByRows(counted="rows"), scratch=scratch)
+        return _matrix_product(folded, ByRows(counted="rows", outputs=BLOCK), scratch=scratch)
     assert window is not None
     one_run = kernel_h == 1 or kernel_w == problem.bound.input(0).shape[2]
     if problem.pixels == 1 and window.dilation_h == 1 and not window.padding.any and one_run:

@@ -90,7 +90,7 @@ def _rows(folded: FoldedWeights) -> Layer:
         (weights, *number_tables(folded)),
         (*problem.size_params, *problem.output_params),
         ahead=whole_window(out, BLOCK, _BYTES),
-        by_rows=ByRows(counted="rows"),
+        by_rows=ByRows(counted="rows", outputs=BLOCK),
         headers=(dsp_int8.HEADER, DSP_HEADER),
     )
 

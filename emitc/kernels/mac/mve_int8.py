@@ -15,7 +15,7 @@ from emitc.kernels.mac.problem import DILATED, FULL, FoldedWeights, MacProblem, 
 from emitc.kernels.mac.requantization import Requantization, requantization_tables
 from emitc.kernels.mac.weight_packing import LANES, pack_mve_blocks, pack_mve_groups, shape_text
 from emitc.kernels.shared.windows import BY_ROWS
-from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table, integers
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table, integers
 
 HEADER = "emitc_mve.h"
 HEADERS = (HEADER, "emitc_mve_dot_int8.h")
@@ -181,7 +181,7 @@ def _row(problem: MacProblem) -> Layer:
     weights = Table("weights", "int8_t", tuple(values.tolist()), what, 4, pixels_per_load=1)
     ahead = (out - 1) // _CHUNK * _CHUNK or None
     return replace(folded, spec=spec).layer(
-        "matrix/row_mve", (weights,), params, ahead=ahead, by_rows=None, headers=ROW_HEADERS
+        "matrix/row_mve", (weights,), params, ahead=ahead, by_rows=ByRows(outputs=_GROUP), headers=ROW_HEADERS
     )
 
 

@@ -200,7 +200,7 @@ def _rows(folded: FoldedWeights, *, mul32: bool) -> Layer:
         weight_table(folded.filters.astype(np.int8), interleaved=not mul32),
         (*problem.size_params, *problem.output_limits),
         ahead=whole_window(problem.channels, 4, 1),
-        by_rows=ByRows(counted="rows"),
+        by_rows=ByRows(counted="rows", outputs=4),
         headers=HEADERS,
     )
 

@@ -1,7 +1,8 @@
 """Names of classes: from a text file, or from the one that a TFLite file carries in an archive.
 
-TFLite's model metadata keeps files that belong to a model in a ZIP archive at the end of the model file. A text file with as many
-lines as an output has classes holds their names, one a line.
+TFLite's model metadata keeps files that belong to a model in a ZIP archive at the end of the model file, and says which of them
+have the labels of an output. Where they do not say it, a text file with as many lines as an output has classes holds their names.
+A file has one name a line.
 """
 
 import io
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from emitc.errors import EmitcError, Where, shown
 from emitc.frontends.read import read_file
+from emitc.frontends.tflite.metadata import label_files
 
 OF_MODEL, NUMBERS = "model", "numbers"
 """Values of --labels that are no files: the names in the model file, and functions without names."""
@@ -48,9 +50,15 @@ def read_labels(what: str, model: bytes, classes: tuple[int, ...]) -> tuple[tupl
             )
     else:
         candidates = {Path(what).name: _lines(read_file(Path(what)), Path(what).name)}
-    fitting = tuple(next((names for names in candidates.values() if len(names) == count), ()) for count in classes)
+    stated = label_files(model) if what == OF_MODEL else ()
+    own = [stated[i] if i < len(stated) and stated[i] else tuple(candidates) for i in range(len(classes))]
+    fitting = tuple(
+        next((candidates[name] for name in names if len(candidates.get(name, ())) == count), ())
+        for names, count in zip(own, classes, strict=True)
+    )
     if not any(fitting):
-        lines = ", ".join(f"{shown(name)}: {len(names)}" for name, names in candidates.items())
+        known = {name: candidates.get(name, ()) for names in own for name in names}
+        lines = ", ".join(f"{shown(name)}: {len(names)}" for name, names in known.items())
         wanted = " or ".join(str(count) for count in classes if count)
         why = f"the outputs have {wanted} classes, the lines are {lines}"
         raise EmitcError("the labels do not fit the model", _WHERE, why, "give one line for each class")
@@ -58,10 +66,16 @@ def read_labels(what: str, model: bytes, classes: tuple[int, ...]) -> tuple[tupl
 
 
 def labels_of_model(model: bytes) -> dict[str, tuple[str, ...]]:
-    """The text files in a model file's archive, as their lines by name; none where it has no archive that can be read."""
+    """The text files in a model file's archive, as their lines by name; none where it has no archive that can be read.
+
+    They are those that the model's metadata state, and those whose names end in `.txt`.
+    """
+    stated = {name for names in label_files(model) for name in names}
     try:
         with zipfile.ZipFile(io.BytesIO(model)) as archive:
-            entries = [entry for entry in archive.infolist() if entry.filename.endswith(".txt")]
+            entries = [
+                entry for entry in archive.infolist() if entry.filename.endswith(".txt") or entry.filename in stated
+            ]
             return dict(filter(None, (_named(archive, entry) for entry in entries[:_MOST_FILES])))
     except _FAULTS:
         return {}

@@ -81,7 +81,10 @@ class SubgraphSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model: the main subgraph (index 0), and `subgraphs` that get the indices 1, 2, ..."""
+    """A model: the main subgraph (index 0), and `subgraphs` that get the indices 1, 2, ...
+
+    metadata: bytes that the model carries, by name.
+    """
 
     tensors: tuple[TensorSpec, ...]
     operators: tuple[OperatorSpec, ...]
@@ -89,6 +92,7 @@ class ModelSpec:
     outputs: tuple[int, ...]
     description: str | bytes = ""
     subgraphs: tuple[SubgraphSpec, ...] = ()
+    metadata: Mapping[str, bytes] = field(default_factory=dict)
 
 
 # Option tables that are not named after their operator.
@@ -152,6 +156,11 @@ def write_tflite(spec: ModelSpec) -> bytes:
     subgraph_offsets = [_subgraph(builder, subgraph, buffers, codes) for subgraph in subgraphs]
     subgraphs_vector = _offset_vector(builder, subgraph_offsets)
     codes_vector = _offset_vector(builder, [_operator_code(builder, *code) for code in codes.entries])
+    entries = []
+    for name, data in spec.metadata.items():
+        text = builder.CreateString(_text(name))
+        entries.append(_table(builder, "Metadata", Name=text, Buffer=buffers.index(data)))
+    metadata_vector = _offset_vector(builder, entries) if entries else None
     buffers_vector = _offset_vector(builder, [_buffer(builder, data) for data in buffers.entries])
     description = builder.CreateString(_text(spec.description))
     model = _table(
@@ -162,6 +171,7 @@ def write_tflite(spec: ModelSpec) -> bytes:
         Subgraphs=subgraphs_vector,
         Description=description,
         Buffers=buffers_vector,
+        Metadata=metadata_vector,
     )
     builder.Finish(model, file_identifier=b"TFL3")
     return bytes(builder.Output())

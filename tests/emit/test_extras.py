@@ -7,8 +7,10 @@ import json
 import random
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
+import flatbuffers
 import numpy as np
 import pytest
 
@@ -16,7 +18,8 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.emit.licence import LICENSE, is_expression
 from emitc.errors import EmitcError
-from emitc.frontends.labels import labels_of_model
+from emitc.frontends.labels import labels_of_model, read_labels
+from emitc.frontends.tflite.metadata import label_files
 from emitc.options import Options
 from emitc.planner.region_assignment import Region
 from emitc.program.extras import Extras
@@ -24,7 +27,7 @@ from emitc.report.catalogue import inspect_text
 from emitc.report.inspection import inspect_model
 from emitc.writers.tflite import write_tflite
 from tests.support.firmware import run
-from tests.support.models import streaming
+from tests.support.models import streaming, tiny
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 KWS = MODELS / "kws_ref_int8.tflite"
@@ -195,6 +198,89 @@ def test_a_model_without_classes_has_no_labels(tmp_path: Path) -> None:
     path.write_bytes(write_tflite(streaming.channels()))
     with pytest.raises(EmitcError, match="no output has classes"):
         compile_model(path, labels="numbers")
+
+
+def metadata_of(*outputs: tuple[tuple[str, int], ...], identifier: bytes = b"M001") -> bytes:
+    """Metadata of a model: for each output its files with their types, by the numbers of the fields in metadata_schema.fbs."""
+    builder = flatbuffers.Builder(256)
+
+    def tables(entries: list[int]) -> int:
+        builder.StartVector(4, len(entries), 4)
+        for entry in reversed(entries):
+            builder.PrependUOffsetTRelative(entry)
+        return int(builder.EndVector())
+
+    def table(fields: int, slot: int, entry: int) -> int:
+        builder.StartObject(fields)
+        builder.PrependUOffsetTRelativeSlot(slot, entry, 0)
+        return int(builder.EndObject())
+
+    def file(name: str, kind: int) -> int:
+        text = builder.CreateString(name)
+        builder.StartObject(4)
+        builder.PrependUOffsetTRelativeSlot(0, text, 0)
+        builder.PrependInt8Slot(2, kind, 0)
+        return int(builder.EndObject())
+
+    described = [table(7, 6, tables([file(*entry) for entry in files])) for files in outputs]
+    builder.Finish(table(8, 3, tables([table(7, 3, tables(described))])), file_identifier=identifier)
+    return bytes(builder.Output())
+
+
+def described(metadata: bytes, **files: str) -> bytes:
+    """A classifier of 7 classes with metadata, and an archive with files of these lines."""
+    model = write_tflite(replace(tiny.spotter(), metadata={"min_runtime_version": b"1", "TFLITE_METADATA": metadata}))
+    return with_archive(model, {name.replace("_", "."): text.encode() for name, text in files.items()})
+
+
+SEVEN = {name: "".join(f"{name}{i}\n" for i in range(7)) for name in ("a_txt", "b_txt", "c_names")}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "taken"),
+    [
+        (metadata_of((("b.txt", 2),)), "b_txt"),
+        (metadata_of((("readme.txt", 1), ("c.names", 3), ("b.txt", 2))), "c_names"),
+        (metadata_of((("away.txt", 2), ("b.txt", 2))), "b_txt"),
+        (metadata_of((("b.txt", 5),)), "a_txt"),  # a vocabulary: the metadata name no labels
+        (metadata_of(()), "a_txt"),
+        (metadata_of(), "a_txt"),
+        (metadata_of((("b.txt", 2),), identifier=b"M002"), "a_txt"),
+        (b"", "a_txt"),
+        (b"\0" * 40, "a_txt"),
+    ],
+)
+def test_the_metadata_say_which_file_has_the_labels(metadata: bytes, taken: str) -> None:
+    (labels,) = read_labels("model", described(metadata, **SEVEN), (7,))
+    assert labels == tuple(SEVEN[taken].split())
+
+
+def test_each_output_has_its_own_labels_by_the_metadata() -> None:
+    model = described(metadata_of((("b.txt", 2),), (("c.names", 2),)), **SEVEN)
+    assert label_files(model) == (("b.txt",), ("c.names",))
+    assert [names[0] for names in read_labels("model", model, (7, 7))] == ["b_txt0", "c_names0"]
+
+
+@pytest.mark.parametrize("name", ["more.txt", "*/ int x; /*", "../../etc/passwd", "\\0\x1b[2J", "x" * 5000])
+def test_stated_labels_that_do_not_fit_are_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(with_archive(described(metadata_of(((name, 2),)), **SEVEN), {name: b"one\n"}))
+    with pytest.raises(EmitcError, match="the labels do not fit the model") as refused:
+        compile_model(path, labels="model")
+    assert refused.value.why.isprintable() and len(refused.value.why) < 500
+
+
+def test_damaged_metadata_say_nothing() -> None:
+    """Every byte changed: either names come out, or nothing, and it ends in time."""
+    model = described(metadata_of((("b.txt", 2), ("a.txt", 2))))
+    at = model.index(b"M001") - 4
+    assert label_files(model) == (("b.txt", "a.txt"),)
+    seen = set()
+    for place in range(at, at + 160):
+        for value in (0, 1, 0x7F, 0x80, 0xFF):
+            seen.add(label_files(model[:place] + bytes((value,)) + model[place + 1 :]))
+    assert {(), (("b.txt", "a.txt"),)} < seen
+    assert label_files(model[: at + 60]) == () == label_files(b"") == label_files(model[:20])
 
 
 def test_damaged_archives_are_no_labels(tmp_path: Path) -> None:

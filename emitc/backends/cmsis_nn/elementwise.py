@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
 from emitc.backends.cmsis_nn.calls import Arguments, Library, call_of, members_of, number, scaled
+from emitc.backends.pools import plain_pool_refusal
 from emitc.ir import BoundNode, DType
 from emitc.kernels.elementwise.arithmetic import Arithmetic, Mul
 from emitc.kernels.normalization.softmax import Softmax
@@ -21,13 +22,7 @@ def _bits(bound: BoundNode) -> str:
 
 
 def pool_refusal(library: Library, bound: BoundNode) -> str:
-    op = bound.node.op
-    assert isinstance(op, AveragePool2D | MaxPool2D)
-    if (op.window.dilation_h, op.window.dilation_w) != (1, 1):
-        return "its pools have no dilation"
-    if isinstance(op, AveragePool2D) and op.count_padding and op.window.padding.any:
-        return "its average leaves out what lies outside the input"
-    return ""
+    return plain_pool_refusal(bound)
 
 
 def pool(library: Library, bound: BoundNode) -> Layer:

@@ -11,6 +11,7 @@ import numpy as np
 from emitc.backends.contract import Coverage
 from emitc.backends.esp_nn.scratch import Shape, conv_bytes, depthwise_bytes, softmax_bytes
 from emitc.backends.esp_nn.tree import Chip
+from emitc.backends.pools import plain_pool_refusal
 from emitc.ir import BoundNode, DType, Numerics, Op, Tensor
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
@@ -227,16 +228,6 @@ def _dense(chip: Chip, bound: BoundNode) -> Layer:
 # ---- what does not ----
 
 
-def _pool_refusal(bound: BoundNode) -> str:
-    op = bound.node.op
-    assert isinstance(op, AveragePool2D | MaxPool2D)
-    if (op.window.dilation_h, op.window.dilation_w) != (1, 1):
-        return "its pools have no dilation"
-    if isinstance(op, AveragePool2D) and op.count_padding and op.window.padding.any:
-        return "its average leaves out what lies outside the input"
-    return ""
-
-
 def _pool(chip: Chip, bound: BoundNode) -> Layer:
     op = bound.node.op
     assert isinstance(op, AveragePool2D | MaxPool2D)
@@ -304,8 +295,8 @@ RULES: Mapping[type[Op], Rule] = {
     Conv2D: Rule(_convolution, _windowed_refusal),
     DepthwiseConv2D: Rule(_convolution, _windowed_refusal),
     FullyConnected: Rule(_dense, _dense_refusal, images=False),
-    AveragePool2D: Rule(_pool, _pool_refusal),
-    MaxPool2D: Rule(_pool, _pool_refusal),
+    AveragePool2D: Rule(_pool, plain_pool_refusal),
+    MaxPool2D: Rule(_pool, plain_pool_refusal),
     Add: Rule(_arithmetic, _arithmetic_refusal, images=False),
     Mul: Rule(_arithmetic, _arithmetic_refusal, images=False),
     Softmax: Rule(_softmax, _softmax_refusal, images=False),

@@ -129,6 +129,17 @@ def test_its_reference_functions_have_the_interpreters_bits(
     check(kind, REAL, tmp_path, 60, 2)
 
 
+def test_a_sum_is_widened_by_the_interpreters_bits(library: Path, tmp_path: Path) -> None:
+    """Where the first input is at its zero point, the second, whose scale is a millionth, has few bits left after 20 of shift."""
+    inputs = (quantized((1, 16, 16, 32), 10.0), quantized((1, 16, 16, 32), 1.7e-5))
+    sums = Case("sums", "ADD", inputs, (quantized((1, 16, 16, 32), 9e-5),), {"fused_activation_function": "NONE"}, 2)
+    path = tmp_path / "sums.tflite"
+    path.write_bytes(write_tflite(model_of([sums])))
+    made = compiled(path, library)
+    assert NAME in backends_of(made)
+    assert verification.verify(made, samples=4, layers=True).match
+
+
 def test_every_operator_with_a_rule_is_tried() -> None:
     assert len(RULES) == len(KINDS)
 

@@ -9,13 +9,13 @@ Micro's head (its planned activations, of a 64-bit host; stored in this file wit
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.output import write_json
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
@@ -126,9 +126,7 @@ def main() -> None:
             row = measure(arguments.models / f"{net}.tflite", arguments.board, mode)
             rows += [row] if row is not None else []
     print(text(rows))
-    if arguments.json:
-        content = {"what": "arena and instructions of one inference on an emulated board", "rows": rows}
-        arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_json(arguments.json, {"what": "arena and instructions of one inference on an emulated board", "rows": rows})
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench.output import write_json
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile
@@ -187,13 +188,14 @@ def main() -> None:
                 measure(model, board, arguments.optimize, kernels, arguments.cmsis_nn, layers=arguments.layers)
             )
     print(text(measured, old))
-    if arguments.json:
-        content = {
+    write_json(
+        arguments.json,
+        {
             "what": "emitc on emulated boards, instructions of one inference",
             "optimize": arguments.optimize,
             "rows": measured,
-        }
-        arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ nothing else. `--residual` measures a network of so many convolutions that it ma
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
@@ -26,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.boards import NETS as NETS
+from bench.output import write_json
 from emitc.report.tables import table
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
 
@@ -164,14 +164,15 @@ def main() -> None:
     models = [arguments.models / f"{net}.tflite" for net in arguments.nets]
     rows = [measure(model, target, arguments.runs) for model in models for target in arguments.targets]
     print(text(rows))
-    if arguments.json:
-        content = {
+    write_json(
+        arguments.json,
+        {
             "what": "seconds of CPU time of `emitc compile MODEL --target TARGET` as a process, the least of the runs",
             "python": platform.python_version(),
             "numpy": np.__version__,
             "rows": [asdict(row) for row in rows],
-        }
-        arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        },
+    )
     if any(row.seconds >= LIMIT for row in rows):
         sys.exit(1)
 

@@ -9,7 +9,6 @@ are those of the corpus next to the checkout; the nets saw none of the images in
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.output import write_json
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
@@ -144,7 +144,7 @@ def main() -> int:
     results = [measure(path, images, digits) for path in paths]
     print(text(results))
     if arguments.update:
-        RESULTS.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n", encoding="utf-8")
+        write_json(RESULTS, [asdict(r) for r in results])
     return 0 if all(r.equal for r in results) else 1
 
 

@@ -16,7 +16,6 @@ the shares are of the sum over the layers.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.corpus import CORPUS, format_of, models
+from bench.output import write_json
 from emitc.boards.verify import on_emulator
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
@@ -276,8 +276,7 @@ def main() -> None:
                 refused[f"{name} on {board}"] = error.what
                 continue
             runs.append(run)
-        if goal is not None:
-            goal.write_text(json.dumps(to_json(runs, refused), indent=1) + "\n", encoding="utf-8")
+        write_json(goal, to_json(runs, refused))
     print(text(runs))
 
 

@@ -15,7 +15,6 @@ pointer, moment, size or row wrong (`program_mutants`). Faults are taken in turn
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +27,7 @@ import numpy as np
 
 from bench.graph_mutants import GraphMutant, mutants_of
 from bench.mutant_models import written
+from bench.output import write_json
 from bench.program_mutants import TECHNIQUE_MODELS, program_mutants
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
@@ -305,8 +305,7 @@ def main() -> int:
     for result in results:
         for what in (*result.misnamed, *result.missed):
             print(f"{result.name}: {what}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({r.name: r.to_json() for r in results}, indent=1) + "\n", encoding="utf-8")
+    write_json(arguments.json, {r.name: r.to_json() for r in results})
     if arguments.markdown:
         arguments.markdown.write_text(markdown(results), encoding="utf-8")
     return 0 if all(r.named == r.count >= arguments.count for r in results) else 1

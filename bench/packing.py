@@ -12,7 +12,6 @@ bench/results_packing.json. Exit code 1 when fewer than 95 % of all are proven.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.exact_packing import Answer, certify
+from bench.output import write_json
 from emitc.planner import Buffer, Distance, LiveRange, Plan, Step, buffers_of, plan
 from emitc.planner.problem import problem_of
 from emitc.report.tables import table
@@ -189,7 +189,7 @@ def main() -> int:
             "exact_seconds": arguments.exact,
             "rows": [asdict(row) for row in rows],
         }
-        RESULTS.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        write_json(RESULTS, content)
     return 0 if proven >= _ENOUGH * total else 1
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.boards import HERE, NETS
+from bench.output import write_json
 from emitc.boards import counter
 from emitc.boards.boot import boot, emulator
 from emitc.boards.build import build
@@ -122,9 +123,7 @@ def main() -> None:
             print(f"{net} on {board}", file=sys.stderr)
             rows.append(measure(arguments.models / f"{net}.tflite", board))
     print(text(rows))
-    if arguments.json:
-        content = {"what": "instructions of one inference that emitc_profile.h adds", "rows": rows}
-        arguments.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_json(arguments.json, {"what": "instructions of one inference that emitc_profile.h adds", "rows": rows})
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ which no package carries; without it that core is left out. `--memories` adds ti
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from bench.boards import NETS
+from bench.output import write_json
 from emitc.boards.run import Simulation
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
@@ -73,8 +73,7 @@ def main() -> int:
     ]  # fmt: skip
     columns = ("model", "board", "memory", "cycles>", "per instruction>", "per MAC>", "ms>", "match")
     print(table(columns, shown))
-    if options.json:
-        options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+    write_json(options.json, {"rows": rows})
     return 0 if all(row["match"] for row in rows) else 1
 
 

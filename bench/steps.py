@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.boards import HERE, NETS
+from bench.output import write_json
 from emitc.boards.run import run_on_board
 from emitc.boards.run_model import Firmware, RunLayer
 from emitc.boards.verify import expected, require_fit, run_model
@@ -124,8 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
     for row in rows(options.nets, options.boards, options.max_step_cycles):
         measurements.append(row)
         print(json.dumps(row), flush=True)
-        if options.json:
-            options.json.write_text(json.dumps({"rows": measurements}, indent=1) + "\n", encoding="utf-8")
+        write_json(options.json, {"rows": measurements})
     columns = ("model", "board", "match", "steps", "run", "instructions", "longest", "longest_of", "estimated_cycles")
     print(table(columns, [[row[name] for name in columns] for row in measurements]))
     return 0 if all(row["match"] for row in measurements) else 1

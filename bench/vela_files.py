@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.output import write_json
 from bench.vela_nets import vela_net
 from emitc.backends.ethos_u import vela
 from emitc.backends.ethos_u.configurations import ACCELERATORS
@@ -246,7 +247,7 @@ def main() -> int:
         key = "own" if arguments.npu_path else "files"
         stored = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
         stored |= {"vela": vela.version(), key: [asdict(row) for row in rows]}
-        RESULTS.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+        write_json(RESULTS, stored)
     return 0 if all(row.right for row in rows) else 1
 
 

@@ -9,11 +9,11 @@ Both are deterministic: instructions are counted exactly, and the files follow f
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from bench.boards import NETS
+from bench.output import write_json
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.report.tables import table
@@ -57,8 +57,7 @@ def main() -> None:
     for group in ([row for row in rows if "more" in row], [row for row in rows if "more" not in row]):
         if group:
             print(table(tuple(group[0]), [tuple(str(value) for value in row.values()) for row in group]))
-    if values.json:
-        values.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="ascii")
+    write_json(values.json, {"rows": rows})
 
 
 if __name__ == "__main__":

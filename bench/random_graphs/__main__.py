@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import sys
 import tempfile
 import time
@@ -46,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         folder = options.out or Path(scratch)
         earlier = Tally.from_json(json.loads(options.after.read_text(encoding="utf-8"))) if options.after else Tally()
         asked = running.Campaign(
-            options.seed, options.count, names, options.jobs, folder, options.regressions, cmsis_nn_folder(), earlier
+            options.seed, options.count, names, options.jobs, folder, options.regressions, libraries(), earlier
         )
         began = time.monotonic()
         tally = running.run(asked)
@@ -62,13 +63,14 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if tally.failures() else 0
 
 
-def cmsis_nn_folder() -> str:
-    """The sources of CMSIS-NN in the wheel of bakenn; "" where it is not installed."""
+def libraries() -> dict[str, str]:
+    """Folders of kernel libraries that are there: CMSIS-NN in the wheel of bakenn, ESP-NN where ESP_NN_PATH names it."""
     spec = importlib.util.find_spec("bakenn")
-    if spec is None or spec.origin is None:
-        return ""
-    folders = [path.parent.parent for path in Path(spec.origin).parent.rglob("Include/arm_nnfunctions.h")]
-    return str(folders[0]) if folders else ""
+    wheel = Path(spec.origin).parent if spec is not None and spec.origin is not None else None
+    folders = [path.parent.parent for path in wheel.rglob("Include/arm_nnfunctions.h")] if wheel else []
+    of_wheel = str(folders[0]) if folders else ""
+    places = {"cmsis-nn": of_wheel, "esp-nn": os.environ.get("ESP_NN_PATH", "")}
+    return {name: place for name, place in places.items() if place}
 
 
 def _one(name: str) -> int:
@@ -76,7 +78,7 @@ def _one(name: str) -> int:
     source_format, seed, index = name.split(":")
     preload(source_format)
     case = generate(source_format, int(seed), int(index))
-    mode = running.mode_of(case, cmsis_nn_folder())
+    mode = running.mode_of(case, libraries())
     for node in case.description.nodes:
         print(node.op, node.inputs, node.outputs, dict(node.attributes))
     for value in case.description.values:

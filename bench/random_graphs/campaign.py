@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ class Campaign:
     jobs: int
     folder: Path
     regressions: Path | None
-    cmsis_nn: str = ""
+    libraries: Mapping[str, str] = field(default_factory=dict)
     earlier: Tally = field(default_factory=Tally)
 
     def chunks(self) -> Iterator[tuple[str, int, int]]:
@@ -204,7 +204,7 @@ def _work(campaign: Campaign, chunk: tuple[str, int, int], scratch: Path, skippe
             if index not in skipped:
                 (scratch / "at").write_text(str(index))
                 case = generate(name, campaign.seed, index)
-                trials.append(prepared(case, mode_of(case, campaign.cmsis_nn), scratch))
+                trials.append(prepared(case, mode_of(case, campaign.libraries), scratch))
         judged(trials, builds)
         failures: list[dict[str, Any]] = []
         for trial in trials:
@@ -219,9 +219,9 @@ def _work(campaign: Campaign, chunk: tuple[str, int, int], scratch: Path, skippe
     (scratch / "writing").rename(scratch / "result.json")
 
 
-def mode_of(case: Case, cmsis_nn: str = "") -> dict[str, Any]:
+def mode_of(case: Case, libraries: Mapping[str, str]) -> dict[str, Any]:
     """The mode that a case is drawn with."""
-    return draw_mode(np.random.default_rng([case.seed, case.index, 7]), case.description, cmsis_nn)
+    return draw_mode(np.random.default_rng([case.seed, case.index, 7]), case.description, libraries)
 
 
 def judged(trials: Sequence[Trial], builds: Builds) -> None:

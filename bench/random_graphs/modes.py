@@ -7,6 +7,7 @@ import importlib.util
 import math
 from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,14 @@ Mode = Mapping[str, Any]
 """Options by their names in `Options`, as JSON can hold them; `variant` is a number that chooses kernels."""
 
 
-def draw_mode(rng: np.random.Generator, description: Description, cmsis_nn: str = "") -> dict[str, Any]:
-    """A target and up to a few more options. cmsis_nn: the folder of CMSIS-NN's sources, "" for none."""
+LIBRARIES = {"cmsis-nn": ("cortex-m0", "cortex-m4", "cortex-m55"), "esp-nn": ("esp32c3", "esp32s3")}
+"""Targets of kernel libraries, by the backend."""
+
+
+def draw_mode(
+    rng: np.random.Generator, description: Description, libraries: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """A target and up to a few more options. libraries: folders of kernel libraries, by the backend."""
     mode: dict[str, Any] = {"target": str(rng.choice(TARGETS))}
 
     def chance(probability: float) -> bool:
@@ -62,10 +69,10 @@ def draw_mode(rng: np.random.Generator, description: Description, cmsis_nn: str 
         mode["input_rows"] = True
     if chance(0.06):
         mode["variant"] = int(rng.integers(1 << 30))
-    if cmsis_nn and chance(0.05):
-        mode["kernels"] = "cmsis-nn"
-        mode["target"] = str(rng.choice(("cortex-m0", "cortex-m4", "cortex-m55")))
-        mode["backends"] = {"cmsis-nn": cmsis_nn}
+    if library := next((name for name in libraries if chance(0.05)), ""):
+        mode["kernels"] = library
+        mode["target"] = str(rng.choice(LIBRARIES[library]))
+        mode["backends"] = {library: libraries[library]}
     elif _has_vela() and chance(NPU_CHANCE) and any(value.dtype == "int8" for value in description.values):
         mode = {"target": "cortex-m55", "backends": {"npu": str(rng.choice(NPUS)), "npu-always": "yes"}}
         if chance(0.3):
@@ -130,7 +137,7 @@ def variants_of(mode: Mode, compiled: Compiled) -> tuple[tuple[int, str], ...]:
 def simpler(mode: Mode) -> list[dict[str, Any]]:
     """The mode with one option less, for each option that it has."""
     candidates = [{key: value for key, value in mode.items() if key != gone} for gone in mode if gone != "target"]
-    if mode.get("target") != "generic32" and mode.get("kernels") != "cmsis-nn" and "board" not in mode:
+    if mode.get("target") != "generic32" and mode.get("kernels") not in LIBRARIES and "board" not in mode:
         candidates.append({**mode, "target": "generic32"})
     if len(mode.get("disabled", ())) > 1:
         candidates += [{**mode, "disabled": [item]} for item in mode["disabled"]]

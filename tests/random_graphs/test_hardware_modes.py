@@ -15,7 +15,7 @@ from bench.random_graphs.case import Case
 from bench.random_graphs.engines import EngineProcess, preload
 from bench.random_graphs.formats import generate, rebuilt
 from bench.random_graphs.judge import tried
-from bench.random_graphs.modes import BOARDS, NPUS, draw_mode, options_of
+from bench.random_graphs.modes import BOARDS, LIBRARIES, NPUS, draw_mode, options_of
 from bench.random_graphs.native import Builds
 from bench.random_graphs.records import modes_of
 from bench.random_graphs.tflite.graph_builder import OFFERS, GraphBuilder
@@ -52,6 +52,16 @@ def test_both_are_drawn_now_and_then() -> None:
     for mode in drawn:
         assert options_of(mode, "g").target == mode["target"]
         assert mode.get("board") is None or load_board(mode["board"]).target == mode["target"]
+
+
+def test_a_library_is_drawn_where_its_sources_are() -> None:
+    case = generate("tflite", 20, 1)
+    for library, targets in LIBRARIES.items():
+        drawn = [draw_mode(np.random.default_rng(number), case.description, {library: "/x"}) for number in range(300)]
+        own = [mode for mode in drawn if mode.get("kernels") == library]
+        assert 3 <= len(own) <= 40 and {mode["target"] for mode in own} == set(targets)
+        assert all(options_of(mode, "g").backends == {library: "/x"} for mode in own)
+    assert all("kernels" not in draw_mode(np.random.default_rng(number), case.description) for number in range(300))
 
 
 @vela

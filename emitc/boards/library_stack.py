@@ -22,6 +22,10 @@ _ARITHMETIC = re.compile(r"^__(?:[a-z]*[sd][fi][a-z0-9]*)$")
 """Functions of libgcc for numbers, such as __divsf3. None of them calls by an address: a jump to one is a switch."""
 
 
+_SAVING = re.compile(r"^__riscv_save_(\d+)$")
+"""Functions of libgcc that a function calls first of all, and that leave its registers on the stack."""
+
+
 def registers(text: str) -> int:
     """Bytes of a list of registers.
 
@@ -56,8 +60,8 @@ def _taken(mnemonic: str, operands: str) -> int:
 def library_frames(disassembly: str) -> tuple[dict[str, int], dict[str, set[str]]]:
     """Bytes that each function pushes at most, and the functions that it calls or jumps to, of a listing by objdump.
 
-    All pushes of a function count, though not all of its paths may take each. Functions that call others by an address in a
-    register are left out.
+    All pushes of a function count, though not all of its paths may take each. What a function of libgcc has pushed for its caller
+    is part of the caller's frame. Functions that call others by an address in a register are left out.
     """
     frames: dict[str, int] = {}
     calls: dict[str, set[str]] = {}
@@ -73,6 +77,24 @@ def library_frames(disassembly: str) -> tuple[dict[str, int], dict[str, set[str]
             target = _TARGET.search(operands)
             if target is not None and target[1] != name and _JUMPS.match(mnemonic):
                 calls[name].add(target[1])
+                if _SAVING.match(target[1]) and not _SAVING.match(name):
+                    frames[name] += _saved(target[1])
             elif target is None and (mnemonic in ("blx", "jalr") or (mnemonic == "jr" and not _ARITHMETIC.match(name))):
                 unknown.add(name)
+    for function in filter(_SAVING.match, frames):  # what they push and take back before they return
+        frames[function], calls[function] = max(0, frames[function] - _saved(function)), set()
+        unknown.discard(function)
     return {function: size for function, size in frames.items() if function not in unknown}, calls
+
+
+def _saved(name: str) -> int:
+    """Bytes that such a function leaves on the stack: ra and so many registers s0 to s11, in steps of 16 bytes.
+
+    >>> _saved("__riscv_save_0"), _saved("__riscv_save_3"), _saved("__riscv_save_4"), _saved("__riscv_save_12")
+    (16, 16, 32, 64)
+
+    Source: the RISC-V calling convention's save and restore routines of 32-bit cores, as libgcc has them.
+    """
+    match = _SAVING.match(name)
+    assert match is not None
+    return 16 * (int(match[1]) // 4 + 1)

@@ -149,6 +149,36 @@ def test_a_jump_to_an_address_is_a_switch_only_in_the_compilers_arithmetic(name:
     assert frames == ({name: 32} if known else {})
 
 
+SAVING = """
+00001000 <exp>:
+    1000:\tjal\tt0,1100 <__riscv_save_4>
+    1004:\tadd\tsp,sp,-16
+    1008:\tjal\tra,2000 <pow>
+    100c:\tj\t1200 <__riscv_restore_4>
+
+00001100 <__riscv_save_4>:
+    1100:\tadd\tsp,sp,-64
+    1104:\tsub\tsp,sp,t1
+    1108:\tjr\tt0
+
+00001200 <__riscv_restore_4>:
+    1200:\tadd\tsp,sp,32
+    1204:\tret
+
+00002000 <pow>:
+    2000:\tadd\tsp,sp,-96
+    2004:\tret
+"""
+
+
+def test_registers_that_a_routine_saves_are_the_callers() -> None:
+    """It takes 64 bytes and gives 32 back, which stay below all that the caller calls."""
+    frames, calls = library_frames(SAVING)
+    assert frames == {"exp": 48, "__riscv_save_4": 32, "__riscv_restore_4": 0, "pow": 96}
+    found = CallGraph(frames, calls)
+    assert found.understood("exp") and found.deepest(["exp"]) == 48 + 96
+
+
 def test_the_compilers_division_is_counted_on_a_core_without_float_unit() -> None:
     stack = compiled_for("rv32imac", MODELS / "digits_qoperator.onnx").stack
     assert stack is not None and stack.outside == () and stack.library_bytes > 0

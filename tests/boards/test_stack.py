@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import statistics
 from pathlib import Path
 
 import pytest
 
+from bench import stack as stacking
 from emitc.boards.library_stack import library_frames
 from emitc.boards.stack import CallGraph, measured
 from emitc.boards.verify import on_emulator
@@ -53,6 +55,16 @@ def test_a_board_measures_no_more_and_little_less(model: str, board: str) -> Non
     result = on_emulator(compiled, board, reference="numpy", samples=2, seed=0, layers=False, workdir=None)
     assert result.stack_bytes is not None
     assert result.stack_bytes <= compiled.stack.size_bytes <= 1.15 * result.stack_bytes
+
+
+def test_no_run_of_the_corpus_takes_more_than_its_bound() -> None:
+    """Every model has one on every board, never below the run's stack, and at most 64 bytes above it in the median."""
+    rows = json.loads(Path(stacking.__file__).with_name("results_stack.json").read_text(encoding="utf-8"))
+    assert [row for row in rows if row["bound_bytes"] is None] == []
+    for board in stacking.BOARDS:
+        run = [row for row in rows if row["board"] == board and row["peak_bytes"] is not None]
+        over = [row["bound_bytes"] - row["peak_bytes"] for row in run]
+        assert min(over) >= 0 and statistics.median(over) <= 64
 
 
 def test_header_and_manifest_state_the_same() -> None:

@@ -397,6 +397,7 @@ PAGE_OF = {
     "arena": "arena.md", "input_rows": "arena.md", "headline": "README.md", "vela_files": "backends.md",
     "calibration": "boards.md", "profile": "task-profile.md", "steps": "task-steps.md",
     "accuracy": "task-float-model.md", "remedies": "task-float-model.md",
+    "stack": "generated-api.md",
     **{f"random_{name}": "random-graphs.md" for name in ("verdicts", "modes", "coverage", "disputes")},
 }  # fmt: skip
 

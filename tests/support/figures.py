@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
 from bench import cost as costing
 from bench import cycles as timing
+from bench import stack as stacking
 from bench.boards import TWINS
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
@@ -469,9 +471,27 @@ def profile() -> tuple[Columns, Rows]:
     return columns, rows
 
 
+def stack() -> tuple[Columns, Rows]:
+    """bench/results_stack.json: the stated stack against the one that a run takes, by board."""
+    stored = json.loads((BENCH / "results_stack.json").read_text(encoding="utf-8"))
+    rows = []
+    for board in stacking.BOARDS:
+        own = [row for row in stored if row["board"] == board]
+        stated = [row for row in own if row["bound_bytes"] is not None]
+        over = sorted(row["bound_bytes"] - row["peak_bytes"] for row in stated if row["peak_bytes"] is not None)
+        part = sum(bool(row["outside"]) for row in stated)
+        counts = (len(own), len(stated), part, len(over), round(statistics.median(over)), over[0], over[-1])
+        rows.append((f"`{board}`", *map(_number, counts)))
+    columns = (
+        "board", "models", "with a bound", "of them not whole", "run", "bound less stack of the run: median", "least", "most",
+    )  # fmt: skip
+    return columns, rows
+
+
 TABLES = {
     "accuracy": accuracy,
     "remedies": remedies,
+    "stack": stack,
     "profile": profile,
     "random_verdicts": random_verdicts,
     "random_modes": random_modes,

@@ -19,7 +19,7 @@ extern "C" {
 /* Why a file of weights is refused: further values of emitc_status, which only functions of such a model return. */
 #define EMITC_WEIGHTS_FORMAT ((emitc_status)16)    /* no file of weights, or of another version of the format */
 #define EMITC_WEIGHTS_TRUNCATED ((emitc_status)17) /* fewer bytes than the file states */
-#define EMITC_WEIGHTS_DAMAGED ((emitc_status)18)   /* a CRC is wrong */
+#define EMITC_WEIGHTS_DAMAGED ((emitc_status)18)   /* a CRC is wrong, or a number leads outside of its layer */
 #define EMITC_WEIGHTS_FOREIGN ((emitc_status)19)   /* the weights are for other code */
 #define EMITC_WEIGHTS_OLDER ((emitc_status)20)     /* of a lower version than the code takes, or than those in use */
 #define EMITC_WEIGHTS_UNSIGNED ((emitc_status)21)  /* there is no signature, or the application refuses it */

@@ -26,7 +26,8 @@ class Settings:
 
     operators: those of the model: some come compiled for one backend, which must be there then. variants: asked for, of
     emitc's own kernels, by the index of the node. small: code is to be small rather than fast, so that no kernel is printed for
-    one layer. external: weights lie outside of the C, so that their values must not decide where a kernel reads.
+    one layer. external: weights lie outside of the C, in a file that is checked. loaded: the application brings some of them
+    before a layer runs, when nothing checks them.
     """
 
     target: Target
@@ -36,6 +37,7 @@ class Settings:
     variants: Mapping[int, str] = field(default_factory=dict)
     small: bool = False
     external: bool = False
+    loaded: bool = False
 
     def value(self, name: str) -> str:
         """An option's value."""

@@ -2,6 +2,7 @@
 
 What leads to an address stays in the C: shapes, strides, indices, lengths of loops. A file of weights with any content can
 therefore change results, but not where the code reads and writes. Arrays and numbers that are not listed here stay in the C too.
+Weights with numbers between them that lead to an address are marked as a `Stream`, which the code checks before it takes a file.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from emitc.layer import Param, Table
 from emitc.program import Block, Constant, Move, Operand, Program, RowCall, RowSegment, Step
+from emitc.program.weight_streams import stream_of
 from emitc.program.weights import ARGUMENT, STORABLE, ExternalWeights, Member
 
 ARRAYS = frozenset({
@@ -38,6 +40,8 @@ _COUNTED, _COUNT, _LENGTH = "exponentials", "steps", 256
 values. The array gets zeros up to this length, and the parameter a value that holds for every scale: what a kernel adds for a
 zero is nothing.
 """
+_WEIGHTS = "weights"
+"""The array of a layer whose values may lead to addresses, in kernels that have such weights."""
 _OPERANDS = ("int8_t", "uint8_t", "int16_t", "float")
 """C types of constant operands that are stored: an operand that may be an index has another one."""
 
@@ -140,9 +144,11 @@ class _Mover:
         if not (is_stored(step.template, replace(table, role=role)) or _is_operand(table.role, table)):
             return False
         values = table.values
-        length = _LENGTH if role == _COUNTED else len(values)
+        stream = stream_of(step.spec, step.params) if role == _WEIGHTS else None
+        length = _LENGTH if role == _COUNTED else stream.room_bytes if stream else len(values)
         values = tuple(values) + (0,) * (length - len(values))
-        self.members.append(Member(constant.name, table.c_type, values, len(values), table.comment, table.alignment))
+        member = Member(constant.name, table.c_type, values, len(values), table.comment, table.alignment, stream)
+        self.members.append(member)
         self.texts[constant.name] = f"{ARGUMENT}->{constant.name}"
         return True
 

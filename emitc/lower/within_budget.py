@@ -46,6 +46,7 @@ def partition_graph(graph: Graph, options: Options) -> Partition:
         dict(options.variants),
         small=options.optimize == "size",
         external=options.weights == EXTERNAL,
+        loaded=bool(options.stage_weights),
     )
     policy = Policy(options.kernels, options.fallback, options.cpu_only)
     return partition(graph, open_backends(settings), policy, rewrite)

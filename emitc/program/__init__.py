@@ -411,6 +411,9 @@ class Program:
         inner = {header for step in self.steps for part in step.parts for header in part.headers}
         tests = {"emitc_self_test.h"} if self.self_test else set()
         weights = {"emitc_weights.h"} if self.external else set()
+        weights |= {
+            f"emitc_weights_{m.stream.check}.h" for m in (self.external.streams if self.external else ()) if m.stream
+        }
         return tuple(sorted(own | inner | tests | weights))
 
     @property

@@ -8,6 +8,8 @@ import struct
 import zlib
 from dataclasses import dataclass
 
+from emitc.program.weight_streams import Stream
+
 MAGIC = 0x54574D45
 """`EMWT` as the first four bytes."""
 FORMAT = 1
@@ -38,7 +40,10 @@ _WORDS = struct.Struct("<15I")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of the structure. count: elements of an array, 0 for a number. alignment: in bytes, 0 for the type's."""
+    """One member of the structure. count: elements of an array, 0 for a number. alignment: in bytes, 0 for the type's.
+
+    stream: how a kernel follows numbers between the weights, where it does.
+    """
 
     name: str
     c_type: str
@@ -46,6 +51,7 @@ class Member:
     count: int
     comment: str
     alignment: int = 0
+    stream: Stream | None = None
 
     @property
     def element_bytes(self) -> int:
@@ -99,6 +105,11 @@ class ExternalWeights:
         """Bytes of the structure, a multiple of ALIGNMENT."""
         end = self.offsets[-1] + self.members[-1].size_bytes if self.members else 0
         return -(-end // ALIGNMENT) * ALIGNMENT
+
+    @property
+    def streams(self) -> tuple[Member, ...]:
+        """The arrays whose values lead to addresses, so that a file's must be checked."""
+        return tuple(member for member in self.members if member.stream)
 
     @property
     def file_bytes(self) -> int:

@@ -58,6 +58,7 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
         "emitc_mve_norm.h",
         "emitc_mve_outputs.h",
         "emitc_weights.h",
+        "emitc_weights_fours.h",
         "emitc_mve_pairs.h",
         "emitc_mve_row.h",
         "emitc_mve_softmax.h",

@@ -15,10 +15,9 @@ from emitc.kernels import kernel_of
 from emitc.kernels.contract import KernelDef, Variant
 from emitc.kernels.shared.byte_lookup import lookup_row
 from emitc.layer import Layer
+from emitc.program.weight_streams import stream_of
 from emitc.target import MVE, Target
 
-FOLLOWS_VALUES = "fours"
-"""What the spec of kernels says that find weights by numbers between them."""
 _KEPT_BYTES = 1 << 17
 """Constants of the largest layer that is kept for other targets and limits: Python's numbers take eight times as much."""
 
@@ -56,9 +55,10 @@ class Portable(Backend):
         *,
         small: bool = False,
         external: bool = False,
+        loaded: bool = False,
         known: Known | None = None,
     ) -> None:
-        """wanted: variants by a node's index. small, external: as in `Settings`.
+        """wanted: variants by a node's index. small, external, loaded: as in `Settings`.
 
         known: shared by several targets for the same nodes.
         """
@@ -66,6 +66,7 @@ class Portable(Backend):
         self._wanted = wanted or {}
         self._small = small
         self._external = external
+        self._loaded = loaded
         self._known = known or Known()
         self._recent = Known()
 
@@ -139,8 +140,8 @@ class Portable(Backend):
         layer = self._layer(bound, variant.name, variant.lower)
         if isinstance(layer, str):
             return layer if isinstance(layer, Reason) else Reason(layer)
-        if self._external and layer.spec.window == FOLLOWS_VALUES:
-            return Reason("lays weights out by their values, which would be addresses in a file of weights")
+        if self._external and (why := self._not_in_file(layer)):
+            return Reason(why)
         if layer.larger and self._small and not wanted:
             return Reason("takes more code than the portable kernel", "", RefusalKind.CODE_SIZE)
 
@@ -158,6 +159,18 @@ class Portable(Backend):
             slower_than=variant.yields_to,
             spare=variant.spare,
         )
+
+    def _not_in_file(self, layer: Layer) -> str:
+        """Why a file cannot hold the weights of a layer, "" where it can."""
+        stream = stream_of(layer.spec, layer.params)
+        if stream is None:
+            return ""
+        if self._loaded:
+            return "lays weights out by their values, which nothing checks after the application has loaded them"
+        needed = max(table.size_bytes for table in layer.tables if table.role == "weights")
+        if needed <= stream.room_bytes:
+            return ""
+        return f"its weights take {needed} bytes, and a file of weights has room for {stream.room_bytes}"
 
     def _rows(self, bound: BoundNode) -> tuple[Variant, ...]:
         """The row of each variant that the node's operator offers it."""

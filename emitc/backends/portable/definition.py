@@ -6,6 +6,12 @@ from emitc.backends.portable.backend import Portable
 BACKEND = BackendDef(
     PORTABLE,
     "emitc's own kernels, for every core",
-    lambda settings: Portable(settings.target, settings.variants, small=settings.small, external=settings.external),
+    lambda settings: Portable(
+        settings.target,
+        settings.variants,
+        small=settings.small,
+        external=settings.external,
+        loaded=settings.loaded,
+    ),
     kernels=True,
 )

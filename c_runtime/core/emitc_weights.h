@@ -87,6 +87,20 @@ static inline const void *emitc_weights_payload(const void *weights)
     return (const unsigned char *)weights + EMITC_WEIGHTS_HEADER_BYTES;
 }
 
+/* memset for a few bytes: a compiler calls a function for a value that it does not know. */
+static inline void emitc_weights_fill(void *to, int32_t value, size_t bytes)
+{
+    unsigned char *at = (unsigned char *)to;
+    const uint32_t four = 0x01010101u * (uint8_t)value;
+    for (; bytes >= 4u; bytes -= 4u) {
+        memcpy(at, &four, 4);
+        at += 4;
+    }
+    for (; bytes > 0u; bytes--) {
+        *at++ = (unsigned char)value;
+    }
+}
+
 /* A layer's weights into faster memory, by the application where it has given a function. */
 static inline emitc_status emitc_weights_load(
     emitc_weights_loader load, void *context, void *to, const void *from, size_t bytes)

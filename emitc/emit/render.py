@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from jinja2.runtime import Macro
 
 from emitc import c_names
 from emitc.emit import literals
+from emitc.emit.apart_numbers import taken_apart, with_numbers
 from emitc.emit.extensions import extensions
 from emitc.emit.layer_call import layer_call
 from emitc.emit.quantizers import halves_to_even, limits
@@ -123,6 +125,7 @@ def members(env: jinja2.Environment, step: Step) -> tuple[Param, ...]:
     """
     unread = getattr(_kernel_module(env, step), "unread", None)
     names = set() if unread is None else set(str(unread(step.spec)).split())
+    names |= set(step.stored) if step.apart else set()
     return tuple(param for param in step.params if param.name not in names)
 
 
@@ -190,8 +193,26 @@ def _parts(program: Program) -> tuple[str, str]:
                 f"several kernels have the C name emitc_{name}", where, why, "rename the plugin's template"
             )
     _require_one_struct(program)
-    kernels = "\n\n".join(_kernel(program, step) for step in program.kernels)
-    return kernels, "\n\n".join(_layer(program, step) for step in program.every_step)
+    kernels: list[str] = []
+    layers: dict[str, str] = {}
+    for step in program.kernels:
+        own = [other for other in program.every_step if other.kernel == step.kernel]
+        kernel, texts = _apart(program, own) or (_kernel(program, step), [_layer(program, other) for other in own])
+        kernels.append(kernel)
+        layers |= {other.name: text for other, text in zip(own, texts, strict=True)}
+    return "\n\n".join(kernels), "\n\n".join(layers[step.name] for step in program.every_step)
+
+
+def _apart(program: Program, steps: Sequence[Step]) -> tuple[str, list[str]] | None:
+    """The kernel of some layers and their functions, with a pointer to numbers of the weights; None where there is none."""
+    if not all(step.numbers for step in steps):
+        return None
+    steps = [replace(step, apart=True) for step in steps]
+    types = {param.name: param.c_type for param in steps[0].params if param.name in steps[0].stored}
+    kernel = taken_apart(_kernel(program, steps[0]), steps[0].kernel, types)
+    layers = [with_numbers(_layer(program, step), step) for step in steps]
+    texts = [text for text in layers if text is not None]
+    return (kernel, texts) if kernel is not None and len(texts) == len(steps) else None
 
 
 def _needs_math(env: jinja2.Environment, step: Step) -> bool:

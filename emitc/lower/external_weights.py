@@ -42,6 +42,8 @@ zero is nothing.
 """
 _WEIGHTS = "weights"
 """The array of a layer whose values may lead to addresses, in kernels that have such weights."""
+_WORDS = frozenset({"int32_t", "uint32_t", "float"})
+"""C types of four bytes."""
 _OPERANDS = ("int8_t", "uint8_t", "int16_t", "float")
 """C types of constant operands that are stored: an operand that may be an index has another one."""
 
@@ -84,21 +86,25 @@ def with_external_weights(program: Program, members_of: Callable[[Step], frozens
 
 @dataclass
 class _Mover:
-    """Collects the members of the structure in the order of the layers."""
+    """Collects the members of the structure in the order of the layers.
+
+    kernels: the numbers of the layers of each kernel.
+    """
 
     name: str
     members_of: Callable[[Step], frozenset[str]]
     members: list[Member] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
+    kernels: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def leading(self) -> str:
         """The declaration of the pointer to the weights as a function's first parameter."""
         return f"const struct {self.name} *{ARGUMENT}, "
 
-    def number(self, name: str, c_type: str, value: float, comment: str = "") -> str:
-        """Adds a number; returns the C expression of it."""
-        self.members.append(Member(name, c_type, (value,), 0, comment))
+    def number(self, name: str, c_type: str, value: float, comment: str = "", struct: str = "") -> str:
+        """Adds a number, in that structure; returns the C expression of it."""
+        self.members.append(Member(name, c_type, (value,), 0, comment, struct=struct))
         return f"{ARGUMENT}->{name}"
 
     def program(self, program: Program) -> Program:
@@ -122,7 +128,7 @@ class _Mover:
         roles = {name: role for role, name in step.tables.items()}
         roles |= {staged.constant: staged.name.removeprefix("staged_") for staged in step.staged}
         kept = tuple(constant for constant in step.constants if not self._array(step, constant, roles))
-        stored = self._numbers(step)
+        stored, numbers = self._numbers(step)
         tables = {role: self.texts.get(name, name) for role, name in step.tables.items()}
         uses = stored or tables != step.tables or any(part.leading for part in parts)
         return replace(
@@ -134,6 +140,7 @@ class _Mover:
             inputs=tuple(map(self._operand, step.inputs)),
             params=_lengthened(step),
             stored=stored,
+            numbers=numbers,
             leading=self.leading if uses else "",
         )
 
@@ -152,20 +159,24 @@ class _Mover:
         self.texts[constant.name] = f"{ARGUMENT}->{constant.name}"
         return True
 
-    def _numbers(self, step: Step) -> tuple[str, ...]:
-        """The names of the parameters that are stored; they are members now."""
+    def _numbers(self, step: Step) -> tuple[tuple[str, ...], str]:
+        """The names of the parameters that are stored, which are members now, and the structure that has them.
+
+        Numbers of one size lie in a structure as they lie one by one.
+        """
         if step.template.startswith(_FIXED) or "/" not in step.template or _LOOKED_UP in step.tables:
-            return ()
+            return (), ""
         read = self.members_of(step)
-        names = [
-            param.name
-            for param in step.params
-            if param.name in read and param.c_type in STORABLE and param.name in NUMBERS
-        ]
-        for param in step.params:
-            if param.name in names:
-                self.number(f"{step.name}_{param.name}", param.c_type, param.value, param.comment)
-        return tuple(names)
+        stored = [p for p in step.params if p.name in read and p.c_type in STORABLE and p.name in NUMBERS]
+        names = tuple(param.name for param in stored)
+        alike = self.kernels.setdefault(step.kernel, names) == names
+        together = bool(names) and alike and all(param.c_type in _WORDS for param in stored)
+        prefix, struct = f"{step.name}_", ""
+        if together:
+            prefix, struct = f"{step.name}_numbers.", f"emitc_{step.kernel}_numbers"
+        for param in stored:
+            self.number(prefix + param.name, param.c_type, param.value, param.comment, struct)
+        return names, f"{step.name}_numbers" if together else ""
 
     def _operand(self, operand: Operand) -> Operand:
         address = operand.address

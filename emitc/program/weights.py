@@ -42,7 +42,8 @@ _WORDS = struct.Struct("<15I")
 class Member:
     """One member of the structure. count: elements of an array, 0 for a number. alignment: in bytes, 0 for the type's.
 
-    stream: how a kernel follows numbers between the weights, where it does.
+    stream: how a kernel follows numbers between the weights, where it does. struct: the C structure that has it; the name is then
+    that of the structure's variable, a dot and its own.
     """
 
     name: str
@@ -52,6 +53,17 @@ class Member:
     comment: str
     alignment: int = 0
     stream: Stream | None = None
+    struct: str = ""
+
+    @property
+    def variable(self) -> str:
+        """What the structure of all weights has a member for."""
+        return self.name.partition(".")[0]
+
+    @property
+    def own_name(self) -> str:
+        """Its name where it is declared."""
+        return self.name.rpartition(".")[2]
 
     @property
     def element_bytes(self) -> int:
@@ -110,6 +122,21 @@ class ExternalWeights:
     def streams(self) -> tuple[Member, ...]:
         """The arrays whose values lead to addresses, so that a file's must be checked."""
         return tuple(member for member in self.members if member.stream)
+
+    @property
+    def structs(self) -> dict[str, tuple[Member, ...]]:
+        """The members of each structure of numbers: of the first layer that has one."""
+        variables = {member.struct: member.variable for member in reversed(self.members) if member.struct}
+        return {
+            name: tuple(member for member in self.members if member.variable == variables[name])
+            for name in dict.fromkeys(member.struct for member in self.members if member.struct)
+        }
+
+    @property
+    def declared(self) -> tuple[Member, ...]:
+        """The members without all but the first one of each structure of numbers."""
+        seen = {member.variable: member for member in reversed(self.members)}
+        return tuple(member for member in self.members if seen[member.variable] is member)
 
     @property
     def file_bytes(self) -> int:

@@ -1,0 +1,108 @@
+"""Kernels whose numbers of training come by a pointer of their own, so that all other parameters stay constants of the C.
+
+A C compiler specialises a kernel for the constants of its only layer. It would know none of them where some members of the
+structure come from a file of weights. So these members get a structure of their own, `q`, which every function of the kernel
+takes that reads one of them.
+
+This works on the C text of a kernel, whose functions have the parameters as their first argument `p`. Text of another form stays
+as it is; nothing is wrong then, only slower.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from emitc.program import Step
+from emitc.program.weights import ARGUMENT
+
+_NUMBERS = "q"
+_BARE = re.compile(r"(?<![\w.>])p(?!\w)(?!->)")
+"""The pointer to the parameters where no member of it is read."""
+_CALL = re.compile(r"(\w+)\((\s*)p(?=[,)])")
+
+_FILL = "emitc_weights_fill"
+"""What fills a few bytes with a number that the compiler does not know, for which it would call memset."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """A function of a kernel. head: of its first parameter, start and end. end: of its body."""
+
+    name: str
+    head: tuple[int, int]
+    end: int
+
+
+def taken_apart(text: str, kernel: str, types: Mapping[str, str]) -> str | None:
+    """The text of a kernel that reads those members from `q`, None where its form is another one.
+
+    kernel: its C name. types: C type of each of the members, which the structure of parameters lacks already.
+    """
+    struct = f"struct emitc_{kernel}"
+    start = re.compile(rf"(\w+)\(\s*(const {struct} \*(?:restrict )?p)(?=[,)])")
+    functions = [
+        _Function(head[1], head.span(2), text.find("\n}\n", head.end()) + 1 or len(text))
+        for head in start.finditer(text)
+    ]
+    rest = start.sub("", text)
+    declared = len(re.findall(rf"{struct}(?!\w)", rest))
+    if not functions or declared != 1 or re.search(rf"(?<!\w){_NUMBERS}(?!\w)", text):
+        return None
+    bodies = {f.name: text[f.head[1] : f.end] for f in functions}
+    inside = "".join(bodies.values())
+    if _BARE.search(_CALL.sub("", inside)) or any(call[1] not in bodies for call in _CALL.finditer(inside)):
+        return None
+    stored = re.compile(rf"(?<![\w.>])p->({'|'.join(sorted(types))})(?!\w)")
+    reads_numbers = _reaching(bodies, {name for name, body in bodies.items() if stored.search(body)})
+    reads_params = _reaching(bodies, {name for name, body in bodies.items() if "p->" in stored.sub("", body)})
+    entry = f"emitc_{kernel}"
+    if entry not in reads_numbers & reads_params:
+        return None
+
+    def arguments(name: str) -> str:
+        return ", ".join(
+            ["p"] * (name in reads_params) + [_NUMBERS] * (name in reads_numbers or name not in reads_params)
+        )
+
+    result, at = [], 0
+    for f in functions:
+        declarations = [text[slice(*f.head)]] * (f.name in reads_params)
+        if f.name in reads_numbers or f.name not in reads_params:
+            declarations.append(f"const {struct}_numbers *restrict {_NUMBERS}")
+        body = _with_locals(bodies[f.name], stored, types)
+        body = _CALL.sub(lambda call: f"{call[1]}({call[2]}{arguments(call[1])}", body)
+        result += [text[at : f.head[0]], ", ".join(declarations), body]
+        at = f.end
+    return "".join([*result, text[at:]])
+
+
+def _with_locals(body: str, stored: re.Pattern[str], types: Mapping[str, str]) -> str:
+    """The rest of a function's head and its body, which reads each number once, at its start.
+
+    Otherwise it would read them again after each store. Where the preprocessor leaves out a part, a variable might have no use.
+    """
+    if re.search(r"^\s*#", body, re.MULTILINE):
+        return stored.sub(rf"{_NUMBERS}->\1", body)
+    names = dict.fromkeys(read[1] for read in stored.finditer(body))
+    lines = "".join(f"    const {types[name]} {_NUMBERS}_{name} = {_NUMBERS}->{name};\n" for name in names)
+    body = stored.sub(rf"{_NUMBERS}_\1", body).replace(f"memset(edge, {_NUMBERS}_", f"{_FILL}(edge, {_NUMBERS}_")
+    return body.replace("\n{\n", "\n{\n" + lines, 1)
+
+
+def _reaching(bodies: Mapping[str, str], first: set[str]) -> frozenset[str]:
+    """Those functions, and all that call one of them with the parameters."""
+    calls = {name: {call[1] for call in _CALL.finditer(body)} for name, body in bodies.items()}
+    reached = set(first)
+    while more := {name for name, called in calls.items() if called & reached} - reached:
+        reached |= more
+    return frozenset(reached)
+
+
+def with_numbers(text: str, step: Step) -> str | None:
+    """The text of a layer's function that gives the kernel the numbers, None where it calls the kernel otherwise."""
+    params = "p" if step.window else f"&{step.name}_params"
+    call = re.compile(rf"(emitc_{step.kernel}\(\s*{re.escape(params)})(?=,)")
+    changed, count = call.subn(rf"\1, &{ARGUMENT}->{step.numbers}", text)
+    return changed if count == 1 else None

@@ -5,7 +5,7 @@
     python -m bench.cost --fit                              writes emitc/explore/kernel_counts.json
 
 bench/results_kernel_counts.json has the counts: of each model the instructions and layers, and the sizes of its image.
-Models are of the corpus next to the checkout (../shared/models), or `drawn_SEED` of `bench.cost_nets`; every third of
+Models are of the corpus next to the checkout (../shared/models), or `drawn_SEED` of `bench.networks.cost`; every third of
 the drawn ones from seed 60 on is kept out of the fit, so that its error is that of a network which the counts do not
 have. A model with layers that run by rows is counted twice, the second time without, for its layers. Seconds are
 of CPU time.
@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.corpus import CORPUS
-from bench.cost_nets import draw
 from bench.least_squares import relative_fit, weighted_fit
+from bench.networks.cost import draw
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model, plan_model
 from emitc.errors import EmitcError
@@ -60,7 +60,7 @@ Layers = list[tuple[str, dict[str, float], int]]
 
 
 def drawn(model: str) -> int:
-    """The seed of a network of `bench.cost_nets`, -1 for other models."""
+    """The seed of a network of `bench.networks.cost`, -1 for other models."""
     return int(model.removeprefix("drawn_")) if model.startswith("drawn_") else -1
 
 
@@ -71,7 +71,7 @@ def held_out(model: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """corpus: the folder of models. drawn: a folder for those of `bench.cost_nets`."""
+    """corpus: the folder of models. drawn: a folder for those of `bench.networks.cost`."""
 
     corpus: Path
     drawn: Path

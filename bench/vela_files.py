@@ -2,7 +2,7 @@
 
     python -m bench.vela_files [SEED ...] [--all-ways] [--npu-path] [--samples N] [--update]
 
-Each net of `bench.vela_nets` is compiled by vela in a way of its own: chip, memory mode, goal, and some by vela's older
+Each net of `bench.networks.vela` is compiled by vela in a way of its own: chip, memory mode, goal, and some by vela's older
 compiler. Those that have at least two command streams and an operator on the core between them count. Of each the table
 has the elements of the C that differ from three others: the numpy references with the host model for the streams; the
 host model on one memory laid out as the file says; TFLite Micro for the net before vela. The arena is planned and
@@ -24,8 +24,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.networks.vela import vela_net
 from bench.output import write_json
-from bench.vela_nets import vela_net
 from emitc.backends.ethos_u import vela
 from emitc.backends.ethos_u.configurations import ACCELERATORS
 from emitc.backends.ethos_u.definition import NAME

@@ -125,7 +125,7 @@ def members(env: jinja2.Environment, step: Step) -> tuple[Param, ...]:
     """
     unread = getattr(_kernel_module(env, step), "unread", None)
     names = set() if unread is None else set(str(unread(step.spec)).split())
-    names |= set(step.stored) if step.apart else set()
+    names |= set(step.stored) if step.separate else set()
     return tuple(param for param in step.params if param.name not in names)
 
 
@@ -207,7 +207,7 @@ def _apart(program: Program, steps: Sequence[Step]) -> tuple[str, list[str]] | N
     """The kernel of some layers and their functions, with a pointer to numbers of the weights; None where there is none."""
     if not all(step.numbers for step in steps):
         return None
-    steps = [replace(step, apart=True) for step in steps]
+    steps = [replace(step, separate=True) for step in steps]
     types = {param.name: param.c_type for param in steps[0].params if param.name in steps[0].stored}
     kernel = taken_apart(_kernel(program, steps[0]), steps[0].kernel, types)
     layers = [with_numbers(_layer(program, step), step) for step in steps]

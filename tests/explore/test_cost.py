@@ -38,7 +38,7 @@ def test_a_network_costs_what_the_board_counted(model: str) -> None:
 
 
 def test_networks_that_the_counts_do_not_have_are_estimated(tmp_path: Path) -> None:
-    """Of one board: those of `bench.cost_nets` that are kept out of the fit."""
+    """Of one board: those of `bench.networks.cost` that are kept out of the fit."""
     rows = [r for r in json.loads(COUNTS.read_text(encoding="utf-8"))["rows"] if r["board"] == "qemu_m4"]
     kept = [row for row in rows if held_out(row["model"])][:16]
     found = [abs(row["error"]) for row in errors(kept, Places(tmp_path, tmp_path))]

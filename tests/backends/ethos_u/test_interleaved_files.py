@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.networks.vela import vela_net
 from bench.vela_files import RESULTS, WAYS, Figures, Way, measure, measure_own, text, vela_file, way_of
-from bench.vela_nets import vela_net
 from emitc.backends.ethos_u import precompiled as commands_module
 from emitc.backends.ethos_u.configurations import ACCELERATORS
 from emitc.backends.ethos_u.places import Command, preserved_tensors

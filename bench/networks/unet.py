@@ -1,6 +1,6 @@
 """A small quantized U-Net in ONNX, for the sweep over seeds: transposed convolutions between 8-bit tensors, joined by Concat.
 
-    python -m bench.unet DIRECTORY
+    python -m bench.networks.unet DIRECTORY
 
 writes `unet_qdq_u8u8.onnx` with quantized ends, and `unet_qdq_u8u8_floats.onnx` with float32 at both. The weights are random
 and seeded, the ranges come from ONNX Runtime's own static quantizer, so that scales are as irregular as in trained networks.

@@ -1,6 +1,6 @@
 """Small int8 networks as an architecture search draws them, for the calibration and the test of `emitc.cost`.
 
-    python -m bench.cost_nets FOLDER --seeds 0 40
+    python -m bench.networks.cost FOLDER --seeds 0 40
 
 A seed draws an image, two to six stages of convolutions (plain, 1x1, depthwise with 1x1, residual) or pooling, and a head. Odd
 widths, few channels and channels that are no multiple of four occur, because kernels have code of their own for these.
@@ -141,7 +141,7 @@ def draw(seed: int) -> ModelSpec:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m bench.cost_nets", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.networks.cost", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, nargs=2, default=(0, 40), metavar=("FIRST", "END"))
     arguments = parser.parse_args()

@@ -1,0 +1,1 @@
+"""Networks that benches make for themselves."""

@@ -3,9 +3,8 @@
     python -m bench.seeds [--seeds 20] [--models digits_mlp_qdq_u8u8.onnx ...] [--json bench/results_seeds.json]
     python -m bench.seeds --table
 
-The networks are those of the corpus next to the checkout (../shared/models), and the two of
-`bench.networks.unet`. Each is compiled and
-built once; each seed is a whole proof on 20 random inputs. A pair of a network and a seed that the file has for the
+The networks are those of the corpus next to the checkout (../shared/models), and the two of `bench.networks.unet`. Each is
+compiled and built once; each seed is a whole proof on 20 random inputs. A pair of a network and a seed that the file has for the
 same code is not run again without --again. So a run that was stopped goes on where it was. The engine runs in this
 process: these networks do not crash it.
 

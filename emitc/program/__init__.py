@@ -120,9 +120,9 @@ class Step:
     function makes one row; window: it takes its parameters from the caller, who sets those of the rows in sight. parts: programs
     that it runs in its scratch. headers: of the runtime, that its kernel needs. staged: its tables that are
     parameters, which come first. reads_rows: it asks the application for its rows. stored: the parameters that are numbers of
-    the external weights. numbers: the structure in the weights that has them, "" where each is by itself. separate: its kernel takes
-    them by a pointer of their own. leading: what its function takes before all else: the pointer to these weights, FIRST_OUTPUT,
-    or "".
+    the external weights. numbers: the structure in the weights that has them, "" where each is by itself. separate: its kernel
+    takes them by a pointer of their own. leading: what its function takes before all else: the pointer to these weights,
+    FIRST_OUTPUT, or "".
     """
 
     index: int

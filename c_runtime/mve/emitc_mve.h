@@ -51,104 +51,59 @@ typedef struct emitc_int8x16 {
 } emitc_int8x16;
 #endif
 
+/* A function that makes a vector: by instructions of the core, and in plain C element by element, of which i is the
+ * number. */
+#if EMITC_MVE
+#define EMITC_LANES(type, name, parameters, instructions, element) \
+    EMITC_ALWAYS_INLINE type name parameters \
+    { \
+        return instructions; \
+    }
+#else
+#define EMITC_LANES(type, name, parameters, instructions, element) \
+    EMITC_ALWAYS_INLINE type name parameters \
+    { \
+        type r; \
+        for (int32_t i = 0; i < (int32_t)(sizeof r.lane / sizeof r.lane[0]); i++) { \
+            r.lane[i] = element; \
+        } \
+        return r; \
+    }
+#endif
+
 /* ---- four words ---- */
 
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_at(const int32_t *values)
-{
-#if EMITC_MVE
-    return vldrwq_s32(values);
-#else
-    emitc_int32x4 r;
-    memcpy(r.lane, values, sizeof r.lane);
-    return r;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_at, (const int32_t *values), vldrwq_s32(values), values[i])
 
 /* Four bytes, widened. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_of_bytes(const int8_t *values)
-{
-#if EMITC_MVE
-    return vldrbq_s32(values);
-#else
-    const emitc_int32x4 r = {{values[0], values[1], values[2], values[3]}};
-    return r;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_of_bytes, (const int8_t *values), vldrbq_s32(values), values[i])
 
 /* The first n bytes, widened; the other lanes are 0. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_of_some(const int8_t *values, int32_t n)
-{
-#if EMITC_MVE
-    return vldrbq_z_s32(values, vctp32q((uint32_t)n));
-#else
-    emitc_int32x4 r = {{0, 0, 0, 0}};
-    for (int32_t i = 0; i < 4 && i < n; i++) {
-        r.lane[i] = values[i];
-    }
-    return r;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_of_some, (const int8_t *values, int32_t n),
+    vldrbq_z_s32(values, vctp32q((uint32_t)n)),
+    i < n ? values[i] : 0)
 
 /* The same of int16 values. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_of_some_int16(const int16_t *values, int32_t n)
-{
-#if EMITC_MVE
-    return vldrhq_z_s32(values, vctp32q((uint32_t)n));
-#else
-    emitc_int32x4 r = {{0, 0, 0, 0}};
-    for (int32_t i = 0; i < 4 && i < n; i++) {
-        r.lane[i] = values[i];
-    }
-    return r;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_of_some_int16, (const int16_t *values, int32_t n),
+    vldrhq_z_s32(values, vctp32q((uint32_t)n)),
+    i < n ? values[i] : 0)
 
 /* The values at four places. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_gathered(const int8_t *values, emitc_int32x4 places)
-{
-#if EMITC_MVE
-    return vldrbq_gather_offset_s32(values, vreinterpretq_u32_s32(places));
-#else
-    const emitc_int32x4 r = {{values[places.lane[0]], values[places.lane[1]], values[places.lane[2]],
-        values[places.lane[3]]}};
-    return r;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_gathered, (const int8_t *values, emitc_int32x4 places),
+    vldrbq_gather_offset_s32(values, vreinterpretq_u32_s32(places)),
+    values[places.lane[i]])
 
 /* The same of int16 values. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_gathered_int16(const int16_t *values, emitc_int32x4 places)
-{
-#if EMITC_MVE
-    return vldrhq_gather_shifted_offset_s32(values, vreinterpretq_u32_s32(places));
-#else
-    const emitc_int32x4 r = {{values[places.lane[0]], values[places.lane[1]], values[places.lane[2]],
-        values[places.lane[3]]}};
-    return r;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_gathered_int16, (const int16_t *values, emitc_int32x4 places),
+    vldrhq_gather_shifted_offset_s32(values, vreinterpretq_u32_s32(places)),
+    values[places.lane[i]])
 
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_all(int32_t value)
-{
-#if EMITC_MVE
-    return vdupq_n_s32(value);
-#else
-    const emitc_int32x4 r = {{value, value, value, value}};
-    return r;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_all, (int32_t value), vdupq_n_s32(value), value)
 
 /* a + b, which wraps. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_sum(emitc_int32x4 a, emitc_int32x4 b)
-{
-#if EMITC_MVE
-    return vaddq_s32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] = (int32_t)((uint32_t)a.lane[i] + (uint32_t)b.lane[i]);
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_sum, (emitc_int32x4 a, emitc_int32x4 b),
+    vaddq_s32(a, b),
+    (int32_t)((uint32_t)a.lane[i] + (uint32_t)b.lane[i]))
 
 /* x + more, which wraps. */
 EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_plus(emitc_int32x4 x, int32_t more)
@@ -161,17 +116,9 @@ EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_plus(emitc_int32x4 x, int32_t mo
 }
 
 /* a - b, which wraps. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_difference(emitc_int32x4 a, emitc_int32x4 b)
-{
-#if EMITC_MVE
-    return vsubq_s32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] = (int32_t)((uint32_t)a.lane[i] - (uint32_t)b.lane[i]);
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_difference, (emitc_int32x4 a, emitc_int32x4 b),
+    vsubq_s32(a, b),
+    (int32_t)((uint32_t)a.lane[i] - (uint32_t)b.lane[i]))
 
 /* Whether any of the four is another one. */
 EMITC_ALWAYS_INLINE int32_t emitc_int32x4_differ(emitc_int32x4 a, emitc_int32x4 b)
@@ -183,56 +130,24 @@ EMITC_ALWAYS_INLINE int32_t emitc_int32x4_differ(emitc_int32x4 a, emitc_int32x4 
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_limited(emitc_int32x4 x, emitc_int32x4 low, emitc_int32x4 high)
-{
-#if EMITC_MVE
-    return vminq_s32(vmaxq_s32(x, low), high);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        x.lane[i] = emitc_clamp(x.lane[i], low.lane[i], high.lane[i]);
-    }
-    return x;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_limited, (emitc_int32x4 x, emitc_int32x4 low, emitc_int32x4 high),
+    vminq_s32(vmaxq_s32(x, low), high),
+    emitc_clamp(x.lane[i], low.lane[i], high.lane[i]))
 
 /* x * factor, which wraps. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_times(emitc_int32x4 x, int32_t factor)
-{
-#if EMITC_MVE
-    return vmulq_n_s32(x, factor);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        x.lane[i] = (int32_t)((uint32_t)x.lane[i] * (uint32_t)factor);
-    }
-    return x;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_times, (emitc_int32x4 x, int32_t factor),
+    vmulq_n_s32(x, factor),
+    (int32_t)((uint32_t)x.lane[i] * (uint32_t)factor))
 
 /* a * b, which wraps. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_product(emitc_int32x4 a, emitc_int32x4 b)
-{
-#if EMITC_MVE
-    return vmulq_s32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] = (int32_t)((uint32_t)a.lane[i] * (uint32_t)b.lane[i]);
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_product, (emitc_int32x4 a, emitc_int32x4 b),
+    vmulq_s32(a, b),
+    (int32_t)((uint32_t)a.lane[i] * (uint32_t)b.lane[i]))
 
 /* The upper half of a * b. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_high(emitc_int32x4 a, emitc_int32x4 b)
-{
-#if EMITC_MVE
-    return vmulhq_s32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] = (int32_t)(((int64_t)a.lane[i] * b.lane[i]) >> 32);
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_high, (emitc_int32x4 a, emitc_int32x4 b),
+    vmulhq_s32(a, b),
+    (int32_t)(((int64_t)a.lane[i] * b.lane[i]) >> 32))
 
 /* acc + x * factor, which wraps. */
 EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_mac(emitc_int32x4 acc, emitc_int32x4 x, int32_t factor)
@@ -245,17 +160,9 @@ EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_mac(emitc_int32x4 acc, emitc_int
 }
 
 /* x / 2^places rounded down; places in 0..31. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_down(emitc_int32x4 x, int32_t places)
-{
-#if EMITC_MVE
-    return vshlq_r_s32(x, -places);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        x.lane[i] >>= places;
-    }
-    return x;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_down, (emitc_int32x4 x, int32_t places),
+    vshlq_r_s32(x, -places),
+    x.lane[i] >> places)
 
 /* Sums of `count` values as their mean, halves away from zero. The sums are those of bytes, reciprocal is 2^31 / count
  * + 1. */
@@ -356,17 +263,9 @@ EMITC_ALWAYS_INLINE emitc_int8x16 emitc_int8x16_of(emitc_int16x8 a, emitc_int16x
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_int8x16 emitc_int8x16_limited(emitc_int8x16 x, emitc_int8x16 low, emitc_int8x16 high)
-{
-#if EMITC_MVE
-    return vminq_s8(vmaxq_s8(x, low), high);
-#else
-    for (int32_t i = 0; i < 16; i++) {
-        x.lane[i] = (int8_t)emitc_clamp(x.lane[i], low.lane[i], high.lane[i]);
-    }
-    return x;
-#endif
-}
+EMITC_LANES(emitc_int8x16, emitc_int8x16_limited, (emitc_int8x16 x, emitc_int8x16 low, emitc_int8x16 high),
+    vminq_s8(vmaxq_s8(x, low), high),
+    (int8_t)emitc_clamp(x.lane[i], low.lane[i], high.lane[i]))
 
 /* The larger one of each x and the first n bytes. */
 EMITC_ALWAYS_INLINE emitc_int8x16 emitc_int8x16_largest(emitc_int8x16 x, const int8_t *values, int32_t n)

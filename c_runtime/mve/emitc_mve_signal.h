@@ -10,44 +10,17 @@
 
 #include "emitc_mve.h"
 
-EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_at(const int16_t *values)
-{
-#if EMITC_MVE
-    return vldrhq_s16(values);
-#else
-    emitc_int16x8 r;
-    memcpy(r.lane, values, sizeof r.lane);
-    return r;
-#endif
-}
+EMITC_LANES(emitc_int16x8, emitc_int16x8_at, (const int16_t *values), vldrhq_s16(values), values[i])
 
 /* Eight values from `at` on, 0 for those from `end` on. */
-EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_before(const int16_t *values, int32_t at, int32_t end)
-{
-#if EMITC_MVE
-    return vldrhq_z_s16(values + at, vctp16q(at < end ? (uint32_t)(end - at) : 0));
-#else
-    emitc_int16x8 r;
-    for (int32_t i = 0; i < 8; i++) {
-        r.lane[i] = at + i < end ? values[at + i] : 0;
-    }
-    return r;
-#endif
-}
+EMITC_LANES(emitc_int16x8, emitc_int16x8_before, (const int16_t *values, int32_t at, int32_t end),
+    vldrhq_z_s16(values + at, vctp16q(at < end ? (uint32_t)(end - at) : 0)),
+    at + i < end ? values[at + i] : 0)
 
 /* Four complex numbers, the last one first. */
-EMITC_ALWAYS_INLINE emitc_int16x8 emitc_complex_reversed(const int16_t *values)
-{
-#if EMITC_MVE
-    return vldrhq_gather_shifted_offset_s16(values, veorq_u16(vidupq_n_u16(0, 1), vdupq_n_u16(6)));
-#else
-    emitc_int16x8 r;
-    for (int32_t i = 0; i < 8; i++) {
-        r.lane[i] = values[i ^ 6];
-    }
-    return r;
-#endif
-}
+EMITC_LANES(emitc_int16x8, emitc_complex_reversed, (const int16_t *values),
+    vldrhq_gather_shifted_offset_s16(values, veorq_u16(vidupq_n_u16(0, 1), vdupq_n_u16(6))),
+    values[i ^ 6])
 
 EMITC_ALWAYS_INLINE void emitc_store_halves(int16_t *to, emitc_int16x8 x)
 {
@@ -108,17 +81,9 @@ EMITC_ALWAYS_INLINE uint32_t emitc_int16x8_magnitude(uint32_t largest, emitc_int
 }
 
 /* x * 2^places. */
-EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_up(emitc_int16x8 x, int32_t places)
-{
-#if EMITC_MVE
-    return vshlq_r_s16(x, places);
-#else
-    for (int32_t i = 0; i < 8; i++) {
-        x.lane[i] = (int16_t)(x.lane[i] * (1 << places));
-    }
-    return x;
-#endif
-}
+EMITC_LANES(emitc_int16x8, emitc_int16x8_up, (emitc_int16x8 x, int32_t places),
+    vshlq_r_s16(x, places),
+    (int16_t)(x.lane[i] * (1 << places)))
 
 /* a * b / 2^right, rounded down, each the nearest number of 16 bits; right is 31 at most. */
 EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_product(emitc_int16x8 a, emitc_int16x8 b, int32_t right)
@@ -134,42 +99,18 @@ EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_product(emitc_int16x8 a, emitc_i
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_sum(emitc_int16x8 a, emitc_int16x8 b)
-{
-#if EMITC_MVE
-    return vaddq_s16(a, b);
-#else
-    for (int32_t i = 0; i < 8; i++) {
-        a.lane[i] = (int16_t)(a.lane[i] + b.lane[i]);
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_int16x8, emitc_int16x8_sum, (emitc_int16x8 a, emitc_int16x8 b),
+    vaddq_s16(a, b),
+    (int16_t)(a.lane[i] + b.lane[i]))
 
-EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_difference(emitc_int16x8 a, emitc_int16x8 b)
-{
-#if EMITC_MVE
-    return vsubq_s16(a, b);
-#else
-    for (int32_t i = 0; i < 8; i++) {
-        a.lane[i] = (int16_t)(a.lane[i] - b.lane[i]);
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_int16x8, emitc_int16x8_difference, (emitc_int16x8 a, emitc_int16x8 b),
+    vsubq_s16(a, b),
+    (int16_t)(a.lane[i] - b.lane[i]))
 
 /* x times a positive Q15 factor, rounded half up. */
-EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_scaled(emitc_int16x8 x, int32_t factor)
-{
-#if EMITC_MVE
-    return vqrdmulhq_n_s16(x, (int16_t)factor);
-#else
-    for (int32_t i = 0; i < 8; i++) {
-        x.lane[i] = (int16_t)((x.lane[i] * factor + (1 << 14)) >> 15);
-    }
-    return x;
-#endif
-}
+EMITC_LANES(emitc_int16x8, emitc_int16x8_scaled, (emitc_int16x8 x, int32_t factor),
+    vqrdmulhq_n_s16(x, (int16_t)factor),
+    (int16_t)((x.lane[i] * factor + (1 << 14)) >> 15))
 
 /* v times Q15 turns, rounded half up; both parts of v are 2^14 at most. */
 EMITC_ALWAYS_INLINE emitc_int16x8 emitc_complex_turned_small(emitc_int16x8 v, emitc_int16x8 turns)
@@ -264,17 +205,9 @@ EMITC_ALWAYS_INLINE emitc_int16x8 emitc_complex_conjugate(emitc_int16x8 v)
 }
 
 /* (a + b) / 2, rounded down. */
-EMITC_ALWAYS_INLINE emitc_int16x8 emitc_int16x8_half_sum(emitc_int16x8 a, emitc_int16x8 b)
-{
-#if EMITC_MVE
-    return vhaddq_s16(a, b);
-#else
-    for (int32_t i = 0; i < 8; i++) {
-        a.lane[i] = (int16_t)((a.lane[i] + b.lane[i]) >> 1);
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_int16x8, emitc_int16x8_half_sum, (emitc_int16x8 a, emitc_int16x8 b),
+    vhaddq_s16(a, b),
+    (int16_t)((a.lane[i] + b.lane[i]) >> 1))
 
 /* (a - b) / 2 of the real parts, (b - a) / 2 of the imaginary ones, rounded down. */
 EMITC_ALWAYS_INLINE emitc_int16x8 emitc_complex_half_difference(emitc_int16x8 a, emitc_int16x8 b)

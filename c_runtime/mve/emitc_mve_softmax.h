@@ -50,43 +50,19 @@ EMITC_ALWAYS_INLINE int32_t emitc_int32x4_total(int32_t sum, emitc_int32x4 x, in
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_at_most(emitc_int32x4 x, int32_t limit)
-{
-#if EMITC_MVE
-    return vminq_s32(x, vdupq_n_s32(limit));
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        x.lane[i] = x.lane[i] < limit ? x.lane[i] : limit;
-    }
-    return x;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_at_most, (emitc_int32x4 x, int32_t limit),
+    vminq_s32(x, vdupq_n_s32(limit)),
+    x.lane[i] < limit ? x.lane[i] : limit)
 
 /* x / 2^places, halves up; places in 1..32. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_halves_up(emitc_int32x4 x, int32_t places)
-{
-#if EMITC_MVE
-    return vrshlq_n_s32(x, -places);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        x.lane[i] = ((x.lane[i] >> (places - 1)) + 1) >> 1;
-    }
-    return x;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_halves_up, (emitc_int32x4 x, int32_t places),
+    vrshlq_n_s32(x, -places),
+    ((x.lane[i] >> (places - 1)) + 1) >> 1)
 
 /* emitc_high_mul. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_high_mul(emitc_int32x4 a, emitc_int32x4 b)
-{
-#if EMITC_MVE
-    return vqrdmulhq_s32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] = emitc_high_mul(a.lane[i], b.lane[i]);
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_high_mul, (emitc_int32x4 a, emitc_int32x4 b),
+    vqrdmulhq_s32(a, b),
+    emitc_high_mul(a.lane[i], b.lane[i]))
 
 /* About 2^61 / x, at most INT32_MAX, for x from 2^30 on: three Newton steps on d = x / 2^31 from 48/17 - 32/17 d, in
  * Q2.29. */

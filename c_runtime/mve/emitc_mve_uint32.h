@@ -37,32 +37,14 @@ EMITC_ALWAYS_INLINE uint8_t emitc_int8x16_largest_unsigned(const uint8_t *bytes,
 }
 
 /* The first n words; the other lanes are 0. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_some(const int32_t *values, int32_t n)
-{
-#if EMITC_MVE
-    return vldrwq_z_s32(values, vctp32q((uint32_t)n));
-#else
-    emitc_int32x4 r = {{0, 0, 0, 0}};
-    for (int32_t i = 0; i < 4 && i < n; i++) {
-        r.lane[i] = values[i];
-    }
-    return r;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_some, (const int32_t *values, int32_t n),
+    vldrwq_z_s32(values, vctp32q((uint32_t)n)),
+    i < n ? values[i] : 0)
 
 /* The first n bytes, widened; the other lanes are 0. */
-EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_of_some_unsigned(const uint8_t *values, int32_t n)
-{
-#if EMITC_MVE
-    return vreinterpretq_s32_u32(vldrbq_z_u32(values, vctp32q((uint32_t)n)));
-#else
-    emitc_int32x4 r = {{0, 0, 0, 0}};
-    for (int32_t i = 0; i < 4 && i < n; i++) {
-        r.lane[i] = values[i];
-    }
-    return r;
-#endif
-}
+EMITC_LANES(emitc_int32x4, emitc_int32x4_of_some_unsigned, (const uint8_t *values, int32_t n),
+    vreinterpretq_s32_u32(vldrbq_z_u32(values, vctp32q((uint32_t)n))),
+    i < n ? values[i] : 0)
 
 /* Four numbers of 64 bits. */
 typedef struct emitc_uint64x4 {
@@ -70,40 +52,14 @@ typedef struct emitc_uint64x4 {
     emitc_uint32x4 high;
 } emitc_uint64x4;
 
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_all(uint32_t value)
-{
-#if EMITC_MVE
-    return vdupq_n_u32(value);
-#else
-    const emitc_uint32x4 r = {{value, value, value, value}};
-    return r;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_all, (uint32_t value), vdupq_n_u32(value), value)
 
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_at(const uint32_t *values)
-{
-#if EMITC_MVE
-    return vldrwq_u32(values);
-#else
-    emitc_uint32x4 r;
-    memcpy(r.lane, values, sizeof r.lane);
-    return r;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_at, (const uint32_t *values), vldrwq_u32(values), values[i])
 
 /* The first n of four; the other lanes are 0. */
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_of_some(const uint32_t *values, int32_t n)
-{
-#if EMITC_MVE
-    return vldrwq_z_u32(values, vctp32q((uint32_t)n));
-#else
-    emitc_uint32x4 r = {{0, 0, 0, 0}};
-    for (int32_t i = 0; i < 4 && i < n; i++) {
-        r.lane[i] = values[i];
-    }
-    return r;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_of_some, (const uint32_t *values, int32_t n),
+    vldrwq_z_u32(values, vctp32q((uint32_t)n)),
+    i < n ? values[i] : 0)
 
 /* Four numbers of 64 bits. */
 EMITC_ALWAYS_INLINE emitc_uint64x4 emitc_uint64x4_at(const uint64_t *values)
@@ -170,17 +126,9 @@ EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_of(emitc_int32x4 x)
 }
 
 /* The zeros in front of each; 32 where it is 0. */
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_zeros(emitc_uint32x4 x)
-{
-#if EMITC_MVE
-    return vclzq_u32(x);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        x.lane[i] = (uint32_t)(32 - emitc_bits(x.lane[i]));
-    }
-    return x;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_zeros, (emitc_uint32x4 x),
+    vclzq_u32(x),
+    (uint32_t)(32 - emitc_bits(x.lane[i])))
 
 /* x * 2^places, or x / 2^-places rounded down; 0 where no bit stays. places in -64..64, by the lane. */
 EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_shifted(emitc_uint32x4 x, emitc_int32x4 places)
@@ -220,17 +168,9 @@ EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_rounded(emitc_uint32x4 x, emit
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_sum(emitc_uint32x4 a, emitc_uint32x4 b)
-{
-#if EMITC_MVE
-    return vaddq_u32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] += b.lane[i];
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_sum, (emitc_uint32x4 a, emitc_uint32x4 b),
+    vaddq_u32(a, b),
+    a.lane[i] + b.lane[i])
 
 /* x + more, of one number. */
 EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_plus(emitc_uint32x4 x, uint32_t more)
@@ -242,53 +182,21 @@ EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_plus(emitc_uint32x4 x, uint32_
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_difference(emitc_uint32x4 a, emitc_uint32x4 b)
-{
-#if EMITC_MVE
-    return vsubq_u32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] -= b.lane[i];
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_difference, (emitc_uint32x4 a, emitc_uint32x4 b),
+    vsubq_u32(a, b),
+    a.lane[i] - b.lane[i])
 
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_product(emitc_uint32x4 a, emitc_uint32x4 b)
-{
-#if EMITC_MVE
-    return vmulq_u32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] *= b.lane[i];
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_product, (emitc_uint32x4 a, emitc_uint32x4 b),
+    vmulq_u32(a, b),
+    a.lane[i] * b.lane[i])
 
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_smaller(emitc_uint32x4 a, emitc_uint32x4 b)
-{
-#if EMITC_MVE
-    return vminq_u32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_smaller, (emitc_uint32x4 a, emitc_uint32x4 b),
+    vminq_u32(a, b),
+    a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i])
 
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_larger(emitc_uint32x4 a, emitc_uint32x4 b)
-{
-#if EMITC_MVE
-    return vmaxq_u32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_larger, (emitc_uint32x4 a, emitc_uint32x4 b),
+    vmaxq_u32(a, b),
+    a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i])
 
 /* The largest of the four. */
 EMITC_ALWAYS_INLINE uint32_t emitc_uint32x4_largest(emitc_uint32x4 x)
@@ -305,71 +213,31 @@ EMITC_ALWAYS_INLINE uint32_t emitc_uint32x4_largest(emitc_uint32x4 x)
 }
 
 /* a + b, or 2^32 - 1 where that is less. */
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_saturated_sum(emitc_uint32x4 a, emitc_uint32x4 b)
-{
-#if EMITC_MVE
-    return vqaddq_u32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] = a.lane[i] > UINT32_MAX - b.lane[i] ? UINT32_MAX : a.lane[i] + b.lane[i];
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_saturated_sum, (emitc_uint32x4 a, emitc_uint32x4 b),
+    vqaddq_u32(a, b),
+    a.lane[i] > UINT32_MAX - b.lane[i] ? UINT32_MAX : a.lane[i] + b.lane[i])
 
 /* a * b / 2^32 rounded down. */
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_high(emitc_uint32x4 a, emitc_uint32x4 b)
-{
-#if EMITC_MVE
-    return vmulhq_u32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] = (uint32_t)(((uint64_t)a.lane[i] * b.lane[i]) >> 32);
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_high, (emitc_uint32x4 a, emitc_uint32x4 b),
+    vmulhq_u32(a, b),
+    (uint32_t)(((uint64_t)a.lane[i] * b.lane[i]) >> 32))
 
 /* The same, halves up. */
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_high_rounded(emitc_uint32x4 a, emitc_uint32x4 b)
-{
-#if EMITC_MVE
-    return vrmulhq_u32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] = (uint32_t)(((uint64_t)a.lane[i] * b.lane[i] + (1u << 31)) >> 32);
-    }
-    return a;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_high_rounded, (emitc_uint32x4 a, emitc_uint32x4 b),
+    vrmulhq_u32(a, b),
+    (uint32_t)(((uint64_t)a.lane[i] * b.lane[i] + (1u << 31)) >> 32))
 
 /* The lanes of `yes` where x > limit, those of `no` elsewhere. */
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_chosen(emitc_uint32x4 x, uint32_t limit, emitc_uint32x4 yes,
-    emitc_uint32x4 no)
-{
-#if EMITC_MVE
-    return vpselq_u32(yes, no, vcmphiq_n_u32(x, limit));
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        no.lane[i] = x.lane[i] > limit ? yes.lane[i] : no.lane[i];
-    }
-    return no;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_chosen, (emitc_uint32x4 x, uint32_t limit, emitc_uint32x4 yes, emitc_uint32x4
+    no),
+    vpselq_u32(yes, no, vcmphiq_n_u32(x, limit)),
+    x.lane[i] > limit ? yes.lane[i] : no.lane[i])
 
 /* x + more where a > b. */
-EMITC_ALWAYS_INLINE emitc_uint32x4 emitc_uint32x4_more_where(emitc_uint32x4 x, uint32_t more, emitc_uint32x4 a,
-    emitc_uint32x4 b)
-{
-#if EMITC_MVE
-    return vaddq_m_u32(x, x, vdupq_n_u32(more), vcmphiq_u32(a, b));
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        x.lane[i] += a.lane[i] > b.lane[i] ? more : 0;
-    }
-    return x;
-#endif
-}
+EMITC_LANES(emitc_uint32x4, emitc_uint32x4_more_where, (emitc_uint32x4 x, uint32_t more, emitc_uint32x4 a,
+    emitc_uint32x4 b),
+    vaddq_m_u32(x, x, vdupq_n_u32(more), vcmphiq_u32(a, b)),
+    x.lane[i] + (a.lane[i] > b.lane[i] ? more : 0))
 
 /* sum + a product of four numbers with four of 16 bits. */
 EMITC_ALWAYS_INLINE uint64_t emitc_uint32x4_dot(uint64_t sum, emitc_uint32x4 x, const uint16_t *weights)

@@ -178,11 +178,11 @@ static inline int16_t emitc_output_s16_wide(int64_t acc, int32_t m, int32_t righ
  *
  * ONNX Runtime's rule: the accumulator becomes a float32, is multiplied by a float32, and the product is rounded to an
  * integer; each of the three rounds to nearest, ties to even. The bits must not depend on the core:
- *   - A compiler may turn product and sum into one fused multiply-add, which leaves out the product's rounding, even
- *     where they are two statements in the source. So no float sum follows the product here: its bits go to integer
- *     code, or the product goes into one conversion instruction that the compiler cannot look into. Nothing is left
- *     that could be fused.
- *   - The product is never subnormal (it is 0, or at least as large as the scale, a normal number), so a core that
+ *   - A compiler may turn product and sum into one fused multiply-add, which leaves out the product's rounding. It may
+ *     do so even where they are two statements in the source. So no float sum follows the product here: its bits go to
+ *     integer code, or the product goes into one conversion instruction that the compiler cannot look into. Nothing is
+ *     left that could be fused.
+ *   - The product is never subnormal (it is 0, or at least as large as the scale, a normal number). So a core that
  *     flushes subnormal numbers to zero gives the same.
  *   - The float unit is in its default mode, to nearest; one with more than 24 bits (x87) gets integer code.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension (Cortex-M4, M7, M33, ...): two products of 16 bits in one instruction.
  *
- * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results,
- * so that a package can be proved and stepped through on a host.
+ * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results.
+ * So a package can be proved and stepped through on a host.
  *
  * Values are widened to pairs of int16 in one word, the first in its low half. Of four bytes v0 v1 v2 v3, one
  * instruction gives the pair (v0, v2) and another one (v1, v3); weights are arranged for that order when the model is

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the DSP extension: the outputs of several pixels and of all channels, where each channel's sum
- * is requantized without further limits. The loop over the channels is in assembly too where gcc compiles, so that
- * nothing is spilled and no place is computed for a pair of channels.
+ * is requantized without further limits. The loop over the channels is in assembly too where gcc compiles. So nothing
+ * is spilled and no place is computed for a pair of channels.
  *
  * Part of a package whose kernels use it; see emitc_dsp_tile.h. Names in the assembly are those of its loops.
  */

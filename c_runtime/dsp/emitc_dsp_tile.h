@@ -16,8 +16,8 @@
 #endif
 
 /* Joined weights: SMLAD takes a word of two channels' weights as it is. Its halves are 256 times the second channel's
- * weight plus the first one's, so that 256 times the second sum plus the first one comes of it, modulo 2^32. No second
- * sum needs more than 24 bits: the weights were checked when the model was compiled. */
+ * weight plus the first one's. So 256 times the second sum plus the first one comes of it, modulo 2^32. No second sum
+ * needs more than 24 bits: the weights were checked when the model was compiled. */
 EMITC_ALWAYS_INLINE int32_t emitc_joined_start(int32_t first, int32_t second)
 {
     return (int32_t)((uint32_t)first + ((uint32_t)second << 8));
@@ -466,7 +466,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_two_sums(
 }
 
 /* Functions that do emitc_two_more for `blocks` sums that follow each other, whose weights lie `step` bytes from each
- * other, and the same for the first pixel alone, whose words follow each other in x. */
+ * other. They do the same for the first pixel alone, whose words follow each other in x. */
 #define EMITC_MORE_EACH(two, one, joined) \
     EMITC_NOINLINE void two(emitc_tile *sums, int32_t blocks, const uint32_t *x, const int8_t *weights, int32_t words, \
         int32_t step) \

@@ -26,9 +26,9 @@ EMITC_ALWAYS_INLINE uint32_t emitc_root_nearest_fpu(uint64_t value)
     if (high >= 1u << 16 || value == 0) {
         return emitc_root_large(value);
     }
-    /* A float of the value is off by 1.5 units of 2^-24 of it at most, and its root by 1.75 of the root, which is 2^24
-     * at most. So the nearest integer is at most 1 from the one wanted, and what is left over its square has less than
-     * 32 bits. */
+    /* A float of the value is off by 1.5 units of 2^-24 of it at most. Its root is off by 1.75 such units of the root,
+     * which is 2^24 at most. So the nearest integer is at most 1 from the one wanted, and what is left over its square
+     * has less than 32 bits. */
     float real;
     __asm__("vsqrt.f32 %0, %1" : "=t"(real) : "t"(emitc_scaled_plus((float)high, 4294967296.0f, (float)low)));
     int32_t root = emitc_nearest_even(real);

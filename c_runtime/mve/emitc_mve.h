@@ -2,8 +2,8 @@
 /* emitc for cores with the vector extension (Cortex-M55, M85, ...: MVE, "Helium"): sixteen products of bytes in one
  * instruction.
  *
- * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results,
- * so that a package can be proved and stepped through on a host.
+ * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results.
+ * So a package can be proved and stepped through on a host.
  *
  * A register holds 16 bytes: emitc_int8x16, or 8 values of 16 bits: emitc_int16x8, or 4 of 32: emitc_int32x4. Where a
  * function takes `n`, it reads or stores the first n lanes only.

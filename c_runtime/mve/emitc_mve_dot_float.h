@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
 /* emitc for cores with the vector extension MVE: sums of products of float32 for four output channels at a time.
  *
- * Part of a package whose kernels use it; see emitc_mve_float32.h. Each sum is made front to back, and every step is
+ * Part of a package whose kernels use it; see emitc_mve_float32.h. Each sum is made front to back. Every step is
  * rounded, as C has it, except for products under 2^-126, which vectors take for 0.
  */
 #ifndef EMITC_MVE_DOT_FLOAT_H

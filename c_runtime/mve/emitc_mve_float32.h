@@ -3,7 +3,7 @@
  * by one.
  *
  * Part of a package whose kernels use it; see emitc_mve.h. Cores whose vectors have no floats compile the plain C.
- * Vectors take numbers under 2^-126 for 0, so that no number here may get there, and round to nearest whatever the
+ * Vectors take numbers under 2^-126 for 0, so that no number here may get there. They round to nearest whatever the
  * float unit is set to.
  */
 #ifndef EMITC_MVE_FLOAT32_H

@@ -3,7 +3,7 @@
  * time.
  *
  * Part of a package whose kernels use it; see emitc_mve_float32.h. Sums are made front to back, by the float unit, to
- * which a vector's numbers are four registers, and every step is rounded, as C has it.
+ * which a vector's numbers are four registers. Every step is rounded, as C has it.
  */
 #ifndef EMITC_MVE_NORM_H
 #define EMITC_MVE_NORM_H

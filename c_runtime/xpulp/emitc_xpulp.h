@@ -2,10 +2,10 @@
 /* emitc for cores with the CORE-V extension of RISC-V (CV32E40P with COREV_PULP, once called Xpulp): four products of
  * bytes in one instruction, loads that move their pointer on, and loops without branches.
  *
- * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results,
- * so that a package can be proved and stepped through on a host. Compilers without the extension assemble the
- * instructions too: they are written by their fields. So the option EMITC_XPULP_CORE says that the core has them where
- * the compiler does not.
+ * Part of a package whose kernels use it. Other cores compile the same functions from plain C, with the same results.
+ * So a package can be proved and stepped through on a host. Compilers without the extension assemble the instructions
+ * too: they are written by their fields. So the option EMITC_XPULP_CORE says that the core has them where the compiler
+ * does not.
  *
  * The registers of hardware loop 0 belong to the code that runs: an interrupt handler that uses hardware loops saves
  * them. Words are loaded from any address; the core takes a cycle more where one is no multiple of four.

@@ -62,8 +62,8 @@ struct emitc_conv_2d {
 };
 
 /* One output pixel of a convolution without groups and without dilation along the row.
- * The window's rows [ky0, ky1) and columns from kx0 on lie inside the input, so that each row of the window is one run
- * of `run` contiguous values, from `window` on, with row_step from one row to the next. Filters lie in blocks of four,
+ * The window's rows [ky0, ky1) and columns from kx0 on lie inside the input. So each row of the window is one run of
+ * `run` contiguous values, from `window` on, with row_step from one row to the next. Filters lie in blocks of four,
  * interleaved value by value. Four output channels share every value that is read. `offset` is added to every value; it
  * is 0 where the window is whole, since the bias then holds the zero point's share. */
 static inline void emitc_conv_2d_pixel(

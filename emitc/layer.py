@@ -2,7 +2,6 @@
 
 The values are frozen and know no operator. The planner sees bytes and overlaps of them, emission prints the rest.
 Overlap: the order in which a kernel reads an input and stores its output says how close the two may lie.
-
 A kernel walks forward: what it stores only grows, and so, except for what a window reads again, does what it reads. Where the
 input starts `distance_bytes` above the output, every byte is read for the last time before a store reaches it:
 
@@ -297,10 +296,10 @@ class Inside:
 class ByRows:
     """That a layer can make its output [1, H, W, C] row by row, each operand being an image too.
 
-    window: rows of a window; the kernel's parameters start with the window's, and `in_h`, `out_h` and `pad_top` are set for
-    the rows in sight. Otherwise row r reads row r of each operand, and `counted` is the parameter that counts what a row has a
-    share of. tile: pixels of a row made at a time, even where fewer are left. fitted: printed for the layer's numbers. alone:
-    what rows that are made one by one cost more, as a share. outputs: channels of a product's row that can be made alone.
+    window: rows of a window; the parameters start with the window's, and `in_h`, `out_h`, `pad_top` are those of the rows in
+    sight. Otherwise row r reads row r of each operand, and `counted` is the parameter that counts what a row has a share of.
+    tile: pixels of a row made at a time, even where fewer are left. left_over: a pixel's part of the time of a tile, where tiles
+    cross rows. fitted: printed for the layer's numbers. alone: what single rows cost more, as a share. outputs: channels of a part.
     """
 
     window: bool = False
@@ -309,6 +308,7 @@ class ByRows:
     fitted: bool = False
     alone: float = 0.0
     outputs: int = 0
+    left_over: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -458,8 +458,8 @@ class Layer:
     template's kernel is printed for. fallible: the layer function returns a status. call: of a library, where the template
     prints one. pins: operands and outputs inside the scratch. places: tensors inside of others. memory: an output that is a
     memory which several layers share. by_rows: how it makes a single row, where it can. inside: where memory can be laid out so
-    that it vanishes. headers: of the runtime, beyond the common one. larger: its code is larger than the
-    portable kernel's. reads_rows: the application gives it rows. flash_bytes: of its constants beyond the model's.
+    that it vanishes. headers: of the runtime, beyond the common one. larger: its code is larger than the portable kernel's.
+    reads_rows: the application gives it rows. flash_bytes: of its constants beyond the model's.
     """
 
     template: str

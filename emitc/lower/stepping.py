@@ -117,6 +117,9 @@ class _Stepping:
         if layer.by_rows is not None and layer.by_rows.window:
             share = PORTABLE_WINDOW_SHARE if layer.variant == "portable" else OTHER_WINDOW_SHARE
             share += tail_waste(layer) + max(0.0, layer.by_rows.alone)
+        if layer.by_rows is not None and (left_over := layer.by_rows.left_over):
+            width = next(int(p.value) for p in layer.params if p.name == "out_w")
+            share += _tiles(rows * width, left_over) * split.rows / (_tiles(split.rows * width, left_over) * rows) - 1
         return self._cycles.get(split.step.index, 0.0) * (1 + share) * rows / split.rows + PER_ROW
 
     def _split(self, step: Step, limit: int) -> tuple[Split | None, str]:
@@ -148,7 +151,20 @@ class _Stepping:
         most = min(max(1, int((limit - PER_ROW) // row_cycles)), split.rows) if row_cycles > 0 else split.rows
         grain = _PIXELS if split.counted == PRODUCT_ROWS else 1
         most = min(max(grain, most // grain * grain), split.rows)
+        form = self._layers[split.step.index].by_rows
+        if form is not None and form.left_over:  # fewer rows may take longer than more of them
+            fitting = (rows for rows in range(split.rows, 0, -1) if self._part_cycles(split, rows) <= limit)
+            return next(fitting, min(range(1, split.rows + 1), key=lambda rows: self._part_cycles(split, rows)))
         return min(ceil(split.rows / ceil(split.rows / most) / grain) * grain, most)
+
+
+def _tiles(pixels: int, left_over: float) -> float:
+    """Tiles that take as long as so many pixels. left_over: what a pixel that is left over takes of a tile's time.
+
+    >>> _tiles(8, 0.5), _tiles(11, 0.5)
+    (2.0, 3.5)
+    """
+    return pixels // _PIXELS + left_over * (pixels % _PIXELS)
 
 
 def _rows_of(layer: Layer, bound: BoundNode) -> _Rows | None:

@@ -164,7 +164,7 @@ def _node_of(graph: Graph, node: LoweredNode) -> _Node | None:
     """A node as segments see it; None where it cannot be made row by row."""
     form = node.layer.by_rows
     output = node.bound.output
-    if form is None or not (form.window or form.counted) or node.layer.pins or node.layer.fallible:
+    if form is None or (form.outputs and not form.counted) or node.layer.pins or node.layer.fallible:
         return None
     if len(node.bound.outputs) != 1 or not all(map(_image, (output, *node.inputs))):
         return None

@@ -299,7 +299,7 @@ class ByRows:
     window: rows of a window; the parameters start with the window's, and `in_h`, `out_h`, `pad_top` are those of the rows in
     sight. Otherwise row r reads row r of each operand, and `counted` is the parameter that counts what a row has a share of.
     tile: pixels of a row made at a time, even where fewer are left. left_over: a pixel's part of the time of a tile, where tiles
-    cross rows. fitted: printed for the layer's numbers. alone: what single rows cost more, as a share. outputs: channels of a part.
+    cross rows. fitted: printed for the layer's numbers. alone: what single rows cost more, a share. outputs: channels of a part.
     """
 
     window: bool = False

@@ -53,14 +53,16 @@ def relative_fit(rows: Rows, prior: Mapping[str, float], weight: float) -> dict[
     """Coefficients by name whose sums of products come closest to the counts, each error as a share of its count.
 
     prior: coefficients from which it costs `weight` times the square of the change's share of a mean count to differ.
+    One that no row has a number for stays as it is.
     """
-    names = sorted({name for work, _ in rows for name, value in work.items() if value} | set(prior))
+    names = sorted({name for work, _ in rows for name, value in work.items() if value})
     a = np.array([[work.get(name, 0.0) / count for name in names] for work, count in rows])
     mean = np.maximum(a.mean(axis=0), 1e-12)
     root = weight**0.5
     stacked = np.vstack([a / mean, root * np.eye(len(names))])
     wanted = np.concatenate([np.ones(len(rows)), root * mean * np.array([prior.get(name, 0.0) for name in names])])
-    return _named(names, non_negative(stacked, wanted) / mean)
+    unseen = {name: value for name, value in prior.items() if name not in names and value > 0}
+    return unseen | _named(names, non_negative(stacked, wanted) / mean)
 
 
 def weighted_fit(rows: Rows, dear: Callable[[str], float], weight: float = 1e-4) -> dict[str, float]:

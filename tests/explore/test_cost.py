@@ -12,7 +12,7 @@ import pytest
 
 import emitc
 from bench.cost import COUNTS, Places, errors, groups_of, held_out
-from bench.least_squares import non_negative
+from bench.least_squares import non_negative, relative_fit
 from emitc.explore.cost import cost_of
 from emitc.explore.layer_work import inner, met
 
@@ -104,3 +104,11 @@ def test_models_are_grouped_by_kind() -> None:
         {"model": "tflite/layers/x.tflite", "board": "b", "held_out": False},
     ]
     assert list(groups_of(rows)) == ["b: drawn, not in the fit", "b: single layers"]
+
+
+def test_a_term_that_no_counted_layer_has_keeps_the_coefficient_of_the_like_kernels() -> None:
+    """All counted layers have channels in fours; one that has not costs what it does in other kernels."""
+    prior = {"work": 2.0, "channels_left": 15.0}
+    rows = [({"work": 10.0, "channels_left": 0.0}, 30.0), ({"work": 20.0}, 60.0)]
+    found = relative_fit(rows, prior, 1e-6)
+    assert found["channels_left"] == 15.0 and found["work"] == pytest.approx(3.0, rel=1e-3)

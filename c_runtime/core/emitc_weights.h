@@ -91,13 +91,23 @@ static inline const void *emitc_weights_payload(const void *weights)
 static inline void emitc_weights_fill(void *to, int32_t value, size_t bytes)
 {
     unsigned char *at = (unsigned char *)to;
-    const uint32_t four = 0x01010101u * (uint8_t)value;
+    const unsigned char byte = (unsigned char)value;
+#if defined(__ARM_FEATURE_UNALIGNED)
+    const uint32_t four = 0x01010101u * byte;
+#endif
     for (; bytes >= 4u; bytes -= 4u) {
+#if defined(__ARM_FEATURE_UNALIGNED)
         memcpy(at, &four, 4);
+#else
+        at[0] = byte;
+        at[1] = byte;
+        at[2] = byte;
+        at[3] = byte;
+#endif
         at += 4;
     }
     for (; bytes > 0u; bytes--) {
-        *at++ = (unsigned char)value;
+        *at++ = byte;
     }
 }
 

@@ -1,8 +1,8 @@
 """Kernels whose numbers of training come by a pointer of their own, so that all other parameters stay constants of the C.
 
 A C compiler specialises a kernel for the constants of its only layer. It would know none of them where some members of the
-structure come from a file of weights. So these members get a structure of their own, `q`, which every function of the kernel
-takes that reads one of them.
+structure come from a file of weights. So these members get a structure of their own, `trained`, which every function takes that
+reads one of them.
 
 This works on the C text of a kernel, whose functions have the parameters as their first argument `p`. Text of another form stays
 as it is; nothing is wrong then, only slower.
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from emitc.program import Step
 from emitc.program.weights import ARGUMENT
 
-_NUMBERS = "q"
+_NUMBERS = "trained"
 _BARE = re.compile(r"(?<![\w.>])p(?!\w)(?!->)")
 """The pointer to the parameters where no member of it is read."""
 _CALL = re.compile(r"(\w+)\((\s*)p(?=[,)])")

@@ -206,7 +206,6 @@ def _check_external(options: Options) -> None:
             bool(options.self_test),
             "its expected results change with the weights, and init checks the file",
         ),
-        "--steps": (options.in_steps, "parts of layers have no code for weights that lie in a file"),
         f"--package {options.package}": (KINDS[options.package].sequence, "its wrapper gives init no weights"),
         "--cpp": (options.cpp, "the class gives init no weights"),
     }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from emitc.layer import Param, Table
 from emitc.program import Block, Constant, Move, Operand, Program, RowCall, RowSegment, Step
+from emitc.program.stepping import SteppedStage
 from emitc.program.weight_streams import stream_of
 from emitc.program.weights import ARGUMENT, STORABLE, ExternalWeights, Member
 
@@ -113,7 +114,10 @@ class _Mover:
         schedule = tuple(self._stage(stage, steps) for stage in program.schedule)
         reads = any(step.leading or _reads_in_call(step) for step in steps.values())
         leading = self.leading if reads else ""
-        return replace(program, steps=tuple(steps.values()), schedule=schedule, leading=leading)
+        stepping = program.stepping and replace(
+            program.stepping, stages=tuple(self._stepped(stage, steps) for stage in program.stepping.stages)
+        )
+        return replace(program, steps=tuple(steps.values()), schedule=schedule, leading=leading, stepping=stepping)
 
     def _stage(self, stage: Step | Move | RowSegment, steps: dict[str, Step]) -> Step | Move | RowSegment:
         if isinstance(stage, Move):
@@ -122,6 +126,10 @@ class _Mover:
             calls: tuple[RowCall, ...] = tuple(replace(call, step=steps[call.step.name]) for call in stage.calls)
             return replace(stage, calls=calls)
         return steps[stage.name]
+
+    def _stepped(self, stage: SteppedStage, steps: dict[str, Step]) -> SteppedStage:
+        split = stage.split and replace(stage.split, step=steps[stage.split.step.name])
+        return replace(stage, stage=self._stage(stage.stage, steps), split=split)
 
     def _step(self, step: Step) -> Step:
         parts = tuple(self.program(part) for part in step.parts)

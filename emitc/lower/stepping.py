@@ -29,10 +29,17 @@ _WORDS = 16
 
 
 def with_steps(
-    program: Program, partition: Partition, cycles: Mapping[int, float], max_cycles: int | None = None
+    program: Program,
+    partition: Partition,
+    cycles: Mapping[int, float],
+    max_cycles: int | None = None,
+    by_outputs: bool = True,
 ) -> Program:
-    """The program with begin, step and cancel. cycles: of each layer, by index; max_cycles: that a step is to take at most."""
-    maker = _Stepping(program, partition, cycles, max_cycles)
+    """The program with begin, step and cancel. cycles: of each layer, by index; max_cycles: that a step is to take at most.
+
+    by_outputs: a product with one row is divided by its outputs. Its tables must be arrays of the C for that.
+    """
+    maker = _Stepping(program, partition, cycles, max_cycles, by_outputs)
     stages = tuple(map(maker.stage, program.schedule))
     split = {stage.split.step.index: stage.split.step for stage in stages if stage.split is not None}
 
@@ -60,9 +67,14 @@ class _Stepping:
     """Makes the stages of one program. Arguments: as of `with_steps`."""
 
     def __init__(
-        self, program: Program, partition: Partition, cycles: Mapping[int, float], max_cycles: int | None
+        self,
+        program: Program,
+        partition: Partition,
+        cycles: Mapping[int, float],
+        max_cycles: int | None,
+        by_outputs: bool,
     ) -> None:
-        self._cycles, self._max_cycles = cycles, max_cycles
+        self._cycles, self._max_cycles, self._by_outputs = cycles, max_cycles, by_outputs
         self._layers = partition.layers
         self._nodes = {bound.node.index: bound for bound in partition.graph.bound()}
         self._memory = MemoryMap.of(program)
@@ -134,10 +146,11 @@ class _Stepping:
         if layer.pins or layer.fallible or layer.reads_rows or layer.memory is not None or len(step.outputs) != 1:
             return None, "its kernel makes the whole output"
         rows = _rows_of(layer, bound)
-        if (rows is None or rows.rows < 2) and form.outputs and (parts := _outputs_of(step, layer, bound)):
-            return replace(parts, together=self._most_rows(parts, limit)), ""
         if rows is None or rows.rows < 2:
-            return None, "its output is one row"
+            parts = _outputs_of(step, layer, bound) if form.outputs and self._by_outputs else None
+            if parts is None:
+                return None, "its output is one row"
+            return replace(parts, together=self._most_rows(parts, limit)), ""
         window = {p.name: int(p.value) for p in layer.params if p.name in WINDOW_PARAMS} if form.window else {}
         inputs = zip((bound.input(position) for position in layer.operands), step.inputs, strict=True)
         reads = tuple(_rows_in(tensor, operand, rows.rows, window) for tensor, operand in inputs)

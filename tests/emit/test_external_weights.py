@@ -11,9 +11,15 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.options import WEIGHTS
+from emitc.planner.region_assignment import Region
 from emitc.verify.verification import verify
 from tests.support.models import control_flow
 
+STAGED = {
+    "regions": (Region("DTCM", 24 << 10, 1.0), Region("SRAM", 64 << 10, 3.0), Region("QSPI", 0, 9.0)),
+    "places": (("weights", "QSPI"),),
+    "stage_weights": "DTCM",
+}
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 
 
@@ -36,6 +42,22 @@ def test_onnx_and_models_with_state_match_under_the_sanitizers(model: str, targe
     assert made.program.constant_bytes < len(made.files[f"{made.program.name}.weights.bin"]) / 10
 
 
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        ("kws_ref_int8.tflite", {"target": "rv32imac", "max_step_cycles": 20_000}),
+        ("mww_hey_jarvis_v2.tflite", {"target": "cortex-m55", "max_step_cycles": 2_000}),
+        ("kws_ref_int8.tflite", {"target": "cortex-m7", "max_step_cycles": 20_000, **STAGED}),
+    ],
+    ids=["parts", "state", "staged"],
+)
+def test_an_inference_in_steps_reads_them_too(model: str, more: dict[str, Any]) -> None:
+    """The host runs each case in steps and whole, and refuses a difference."""
+    made = external(model, **more)
+    assert made.program.stepping is not None
+    assert verify(made, samples=2).match
+
+
 @pytest.mark.parametrize("name", ["layers", "loop_if"])
 def test_graphs_inside_of_operators_read_them_too(name: str, tmp_path: Path) -> None:
     made = control_flow.compiled(getattr(control_flow, name)(), tmp_path, weights="external")
@@ -54,8 +76,6 @@ def test_without_the_option_nothing_of_it_is_in_the_package() -> None:
     [
         {"split_weights": True},
         {"self_test": 1},
-        {"steps": True},
-        {"max_step_cycles": 9000},
         {"cpp": True},
         {"package": "rust"},
     ],

@@ -85,6 +85,7 @@ def changes(compiled: Compiled) -> Iterator[Change]:
     for target in ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m4f", "cortex-m33", "cortex-m55", "rv32imac"):
         yield Change(f"target {target}", replace(plain, target=target))
         yield Change(f"steps on {target}", replace(plain, target=target, max_step_cycles=1))
+        yield Change(f"external weights on {target}", replace(plain, target=target, weights="external"))
     yield Change("steps", replace(plain, steps=True))
     yield Change("steps, ram-budget min", replace(plain, ram_budget="min", max_step_cycles=1))
     yield Change("steps, regions", replace(plain, regions=regions, stage_weights="FAST", max_step_cycles=1))

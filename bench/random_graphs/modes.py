@@ -87,6 +87,8 @@ def draw_mode(
         mode["flash_budget"] = 1 << 24
     if chance(0.12) and "board" not in mode:
         mode["max_step_cycles"] = int(rng.choice((1, 300, 5000)))
+    if chance(0.06) and "split_weights" not in mode:
+        mode["weights"] = "external"
     return mode
 
 

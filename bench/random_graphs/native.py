@@ -260,21 +260,24 @@ def _model(i: int, item: Item, read_at: int, write_at: int) -> tuple[str, str]:
     spans = alive_spans(manifest, face)
     counts = [layer["outputs"] for layer in manifest["trace"]]
     kind = f"{name}_t"
+    file = f", weights{i}, sizeof weights{i}" if face.weights else ""
     if face.regions:
         fields = " ".join(
             f"given.{r.lower()} = arenas[{k}]; given.{r.lower()}_bytes = {size};"
             for k, (r, size) in enumerate(face.regions)
         )
-        init = f"{name}_arenas_t given; {fields} return {name}_init(({kind} *)self, &given, state, {face.state_bytes});"
+        init = f"{name}_arenas_t given; {fields} return {name}_init(({kind} *)self, &given, state, {face.state_bytes}{file});"
     else:
-        init = f"return {name}_init(({kind} *)self, arenas[0], {face.arena_bytes}, state, {face.state_bytes});"
+        init = f"return {name}_init(({kind} *)self, arenas[0], {face.arena_bytes}, state, {face.state_bytes}{file});"
     ins = "".join(
         f"case {k}: return {name}_input_{k}(({kind} *)self); "
         for k in range(0 if face.reads_rows else len(face.inputs))
     )
     outs = "".join(f"case {k}: return {name}_output_{k}((const {kind} *)self); " for k in range(len(face.outputs)))
     sizes = {"in": [_bytes(*p) for p in face.inputs], "out": [_bytes(*p) for p in face.outputs]}
+    weights = [f"static _Alignas(16) const unsigned char weights{i}[] = {{ {_list(face.weights)} }};"] if file else []
     adapters = [
+        *weights,
         f"static emitc_status init{i}(void *self, void **arenas, void *state) {{ {init} }}",
         f"static emitc_status run{i}(void *self) {{ {_inference(face, kind)} }}",
         f"static emitc_status reset{i}(void *self) {{ return {name}_reset(({kind} *)self); }}",

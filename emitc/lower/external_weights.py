@@ -82,6 +82,8 @@ def with_external_weights(program: Program, members_of: Callable[[Step], frozens
             if port.scale is not None and port.zero_point is not None:
                 mover.number(f"{side}_{port.index}_scale", "float", port.scale)
                 mover.number(f"{side}_{port.index}_zero_point", "int32_t", port.zero_point)
+    if not mover.members:  # C has no empty structures
+        mover.number("nothing", "uint32_t", 0, "the model has no weights")
     return replace(moved, states=states, external=ExternalWeights(mover.name, tuple(mover.members)))
 
 

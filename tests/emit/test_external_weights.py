@@ -13,7 +13,9 @@ from emitc.errors import EmitcError
 from emitc.options import WEIGHTS
 from emitc.planner.region_assignment import Region
 from emitc.verify.verification import verify
+from emitc.writers.tflite import TensorSpec, write_tflite
 from tests.support.models import control_flow
+from tests.support.models.tiny import Net
 
 STAGED = {
     "regions": (Region("DTCM", 24 << 10, 1.0), Region("SRAM", 64 << 10, 3.0), Region("QSPI", 0, 9.0)),
@@ -61,6 +63,17 @@ def test_an_inference_in_steps_reads_them_too(model: str, more: dict[str, Any]) 
 @pytest.mark.parametrize("name", ["layers", "loop_if"])
 def test_graphs_inside_of_operators_read_them_too(name: str, tmp_path: Path) -> None:
     made = control_flow.compiled(getattr(control_flow, name)(), tmp_path, weights="external")
+    assert verify(made, samples=2).match
+
+
+def test_a_model_without_weights_has_a_file_too(tmp_path: Path) -> None:
+    net = Net()
+    x, y = (net.tensor(TensorSpec(name, "float32", (1, 4))) for name in "xy")
+    net.op("RELU", (x,), (y,))
+    (tmp_path / "relu.tflite").write_bytes(write_tflite(net.spec((x,), (y,))))
+    made = compile_model(tmp_path / "relu.tflite", weights="external")
+    assert made.program.external is not None
+    assert [member.name for member in made.program.external.members] == ["nothing"]
     assert verify(made, samples=2).match
 
 

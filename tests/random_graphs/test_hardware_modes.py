@@ -71,6 +71,16 @@ def test_the_model_of_the_npu_runs_a_region(tmp_path: Path) -> None:
     assert (trial.verdict, trial.facts.get("npu")) == ("match", True)
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"max_step_cycles": 1}, {"regions": [["FAST", 4096, 1.0], ["SLOW", 1 << 20, 4.0]]}]
+)
+def test_external_weights_are_a_mode_of_the_batch(tmp_path: Path, more: dict[str, object]) -> None:
+    drawn = (draw_mode(np.random.default_rng(number), convolution().description) for number in range(100))
+    assert any(mode.get("weights") == "external" for mode in drawn)
+    trial = judged(convolution(), {"target": "rv32imac", "weights": "external", **more}, tmp_path)
+    assert trial.verdict == "match"
+
+
 @pytest.mark.parametrize(("match", "verdict"), [(True, "match"), (False, "board")])
 def test_the_board_decides_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, match: bool, verdict: str) -> None:
     boards = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -247,6 +248,52 @@ def test_a_signature_is_part_of_the_file(nets: Path, tmp_path: Path, host: HostM
     changed = bytearray(signed.data)
     changed[room.covered_bytes + 3] ^= 4
     assert status_of(host, bytes(changed)) == DAMAGED
+
+
+KEY = b"of the product"
+
+
+def aligned(data: bytes) -> np.ndarray[Any, Any]:
+    """The bytes at a multiple of 16."""
+    memory = np.zeros(len(data) + 16, np.uint8)
+    start = -memory.ctypes.data % 16
+    memory[start : start + len(data)] = np.frombuffer(data, np.uint8)
+    return memory[start : start + len(data)]
+
+
+def test_only_a_signature_that_the_application_accepts_is_right(nets: Path, tmp_path: Path) -> None:
+    """With the target whose files are followed after their sums: a signed file that leads outside is refused too."""
+    made = package(nets, tmp_path / "package", target="rv32imac")
+    host = HostModel(build_shared(tmp_path / "package", tmp_path, trace=False), interface_of(made))
+    ffi = host._ffi
+    verifier = "int (*verify)(void *, const void *, size_t, const void *, size_t)"
+    ffi.cdef(f"int net_check_signed_weights(const void *weights, size_t bytes, {verifier}, void *context);")
+
+    def accepted(_: Any, data: Any, count: int, signature: Any, length: int) -> int:
+        covered, given = bytes(ffi.buffer(data, count)), bytes(ffi.buffer(signature, length))
+        return 0 if hmac.compare_digest(hmac.digest(KEY, covered, "sha256"), given) else 1
+
+    verify = ffi.callback("int(void *, const void *, size_t, const void *, size_t)", accepted)
+
+    def status(data: bytes) -> int:
+        memory = aligned(data)
+        pointer = ffi.cast("void *", memory.ctypes.data)
+        return int(host._lib.net_check_signed_weights(pointer, len(data), verify, ffi.NULL))
+
+    def signed(payload: bytes) -> bytes:
+        structure = json.loads(made.files["manifest.json"])["weights"]["structure"]
+        covered = with_header(payload, structure, 1, room=32)[: HEADER_BYTES + len(payload)]
+        return with_header(payload, structure, 1, hmac.digest(KEY, covered, "sha256"))
+
+    unsigned = exchange(nets / "model1.tflite", tmp_path / "package").data
+    payload = unsigned[HEADER_BYTES:]
+    forged = exchange(nets / "model1.tflite", tmp_path / "package", signature=Signature(bytes(32))).data
+    assert [status(signed(payload)), status(unsigned), status(forged)] == [0, UNSIGNED, UNSIGNED]
+    assert made.program.external is not None
+    stream = made.program.external.streams[0]
+    at = made.program.external.offsets[made.program.external.members.index(stream)]
+    leading = payload[:at] + b"\xff" * stream.size_bytes + payload[at + stream.size_bytes :]
+    assert status(signed(leading)) == DAMAGED
 
 
 def test_the_command_writes_the_file_and_refuses_others(nets: Path, tmp_path: Path) -> None:

@@ -16,13 +16,14 @@
 extern "C" {
 #endif
 
-/* Why a file of weights is refused: further values of emitc_status, which only functions of such a model return. */
-#define EMITC_WEIGHTS_FORMAT ((emitc_status)16)    /* no file of weights, or of another version of the format */
-#define EMITC_WEIGHTS_TRUNCATED ((emitc_status)17) /* fewer bytes than the file states */
-#define EMITC_WEIGHTS_DAMAGED ((emitc_status)18)   /* a CRC is wrong, or a number leads outside of its layer */
-#define EMITC_WEIGHTS_FOREIGN ((emitc_status)19)   /* the weights are for other code */
-#define EMITC_WEIGHTS_OLDER ((emitc_status)20)     /* of a lower version than the code takes, or than those in use */
-#define EMITC_WEIGHTS_UNSIGNED ((emitc_status)21)  /* there is no signature, or the application refuses it */
+/* Why a file of weights is refused: further values of emitc_status, which only functions of such a model return. In C++
+ * the type has the values 0 to 15, since 9 is the highest that it names. */
+#define EMITC_WEIGHTS_FORMAT ((emitc_status)10)    /* no file of weights, or of another version of the format */
+#define EMITC_WEIGHTS_TRUNCATED ((emitc_status)11) /* fewer bytes than the file states */
+#define EMITC_WEIGHTS_DAMAGED ((emitc_status)12)   /* a CRC is wrong, or a number leads outside of its layer */
+#define EMITC_WEIGHTS_FOREIGN ((emitc_status)13)   /* the weights are for other code */
+#define EMITC_WEIGHTS_OLDER ((emitc_status)14)     /* of a lower version than the code takes, or than those in use */
+#define EMITC_WEIGHTS_UNSIGNED ((emitc_status)15)  /* there is no signature, or the application refuses it */
 
 #define EMITC_WEIGHTS_HEADER_BYTES 64u
 #define EMITC_WEIGHTS_ALIGN 16u
@@ -50,17 +51,17 @@ struct emitc_weights_expected {
 static inline const char *emitc_weights_status_string(emitc_status status)
 {
     switch ((int)status) {
-    case 16:
+    case 10:
         return "no file of weights in the format that the code reads";
-    case 17:
+    case 11:
         return "the file of weights is cut off";
-    case 18:
+    case 12:
         return "the file of weights is damaged";
-    case 19:
+    case 13:
         return "the weights are for other code";
-    case 20:
+    case 14:
         return "the weights are of an older version";
-    case 21:
+    case 15:
         return "the weights have no signature that the application accepts";
     default:
         return emitc_status_string(status);

@@ -91,6 +91,31 @@ int main()
 """
 
 
+WEIGHTS = """
+#include <cstdio>
+#include "@.h"
+alignas(16) static unsigned char weights[] = {%s};
+alignas(@_ARENA_ALIGN) static unsigned char arena[@_ARENA_BYTES];
+static @_t model;
+int main()
+{
+    const emitc_status first = @_init(&model, arena, sizeof arena, nullptr, 0, weights, sizeof weights);
+    weights[100] ^= 1;
+    const emitc_status second = @_exchange_weights(&model, weights, sizeof weights);
+    std::printf("%%d %%d %%s", first == EMITC_OK, second == EMITC_WEIGHTS_DAMAGED, emitc_weights_status_string(second));
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_external_weights_in_cpp(compiler: str, tmp_path: Path) -> None:
+    compiled = compile_model(MODELS / "digits_int8.tflite", weights="external", name="net")
+    listed = ",".join(map(str, compiled.files["net.weights.bin"]))
+    main = (WEIGHTS % listed).replace("@_ARENA", "NET_ARENA")
+    assert ran(compiled, main, tmp_path, compiler) == "1 1 the file of weights is damaged"
+
+
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_names_and_best_classes_in_cpp(compiler: str, tmp_path: Path) -> None:
     compiled = compile_model(labelled(tmp_path, HOSTILE), labels="model", cpp=True)

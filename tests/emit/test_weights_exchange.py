@@ -36,7 +36,7 @@ BOARDS = {
     "qemu_m55": "cortex-m55",
     "qemu_rv32": "rv32imac",
 }
-FORMAT, TRUNCATED, DAMAGED, FOREIGN, OLDER, UNSIGNED = range(16, 22)
+FORMAT, TRUNCATED, DAMAGED, FOREIGN, OLDER, UNSIGNED = range(10, 16)
 """Values of emitc_status."""
 
 

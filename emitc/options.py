@@ -207,7 +207,6 @@ def _check_external(options: Options) -> None:
             "its expected results change with the weights, and init checks the file",
         ),
         f"--package {options.package}": (KINDS[options.package].sequence, "its wrapper gives init no weights"),
-        "--cpp": (options.cpp, "the class gives init no weights"),
     }
     for option, (asked, why) in excluded.items():
         if asked:

@@ -89,7 +89,6 @@ def test_without_the_option_nothing_of_it_is_in_the_package() -> None:
     [
         {"split_weights": True},
         {"self_test": 1},
-        {"cpp": True},
         {"package": "rust"},
     ],
     ids=lambda more: next(iter(more)),

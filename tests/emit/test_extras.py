@@ -93,16 +93,16 @@ int main()
 
 WEIGHTS = """
 #include <cstdio>
-#include "@.h"
+#include "@.hpp"
 alignas(16) static unsigned char weights[] = {%s};
-alignas(@_ARENA_ALIGN) static unsigned char arena[@_ARENA_BYTES];
-static @_t model;
+static emitc::@ model(weights, sizeof weights);
 int main()
 {
-    const emitc_status first = @_init(&model, arena, sizeof arena, nullptr, 0, weights, sizeof weights);
+    const bool first = model && model.run() == EMITC_OK && model.exchange_weights(weights, sizeof weights) == EMITC_OK;
     weights[100] ^= 1;
-    const emitc_status second = @_exchange_weights(&model, weights, sizeof weights);
-    std::printf("%%d %%d %%s", first == EMITC_OK, second == EMITC_WEIGHTS_DAMAGED, emitc_weights_status_string(second));
+    const emitc_status second = model.exchange_weights(weights, sizeof weights);
+    static emitc::@ none(weights, sizeof weights);
+    std::printf("%%d %%d %%s", first, second == EMITC_WEIGHTS_DAMAGED, emitc_weights_status_string(none.status()));
     return 0;
 }
 """
@@ -110,9 +110,8 @@ int main()
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_external_weights_in_cpp(compiler: str, tmp_path: Path) -> None:
-    compiled = compile_model(MODELS / "digits_int8.tflite", weights="external", name="net")
-    listed = ",".join(map(str, compiled.files["net.weights.bin"]))
-    main = (WEIGHTS % listed).replace("@_ARENA", "NET_ARENA")
+    compiled = compile_model(MODELS / "digits_int8.tflite", weights="external", cpp=True)
+    main = WEIGHTS % ",".join(map(str, compiled.files["digits_int8.weights.bin"]))
     assert ran(compiled, main, tmp_path, compiler) == "1 1 the file of weights is damaged"
 
 

@@ -44,7 +44,7 @@ class DType(Enum):
     @property
     def bytes(self) -> int:
         """Bytes of one element; of one that is taken out of its byte."""
-        return 1 if self.packed else np.dtype(self.value).itemsize
+        return _BYTES[self]
 
     @property
     def c_type(self) -> str:
@@ -59,6 +59,9 @@ class DType(Enum):
             return -8, 7
         info = np.iinfo(self.value)
         return int(info.min), int(info.max)
+
+
+_BYTES = {dtype: 1 if dtype.packed else np.dtype(dtype.value).itemsize for dtype in DType}
 
 
 def unpacked(data: bytes, count: int) -> NDArray[np.int8]:

@@ -34,6 +34,7 @@ _MEMBERS = "members"
 """The argument of a kernel's macro that takes the members of the parameter struct."""
 
 
+@cache
 def _backend_folders() -> dict[str, jinja2.BaseLoader]:
     """The templates of the backends, under the names of their folders."""
     return {folder.parent.name: jinja2.FileSystemLoader(folder) for folder in sorted(BACKENDS.glob("*/templates"))}

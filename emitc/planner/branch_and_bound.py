@@ -182,16 +182,16 @@ class _Search:
         False when some pair has none.
         """
         low, high, ways, _ = state
-        alignments = self._problem.alignments
+        alignments, pairs, pairs_of = self._problem.alignments, self._pairs, self._of
         queue = list(dict.fromkeys(changed))
-        queued = bytearray(len(self._pairs))
+        queued = bytearray(len(pairs))
         for index in queue:
             queued[index] = 1
         while queue:
             index = queue.pop()
             queued[index] = 0
             self._work -= 1
-            one, other, above, below = self._pairs[index]
+            one, other, above, below = pairs[index]
             if not ways[index]:
                 first = high[one] - low[other] >= above
                 second = high[other] - low[one] >= below
@@ -214,7 +214,7 @@ class _Search:
             for buffer in moved:
                 if low[buffer] > high[buffer]:
                     return False
-                for near in self._of[buffer]:
+                for near in pairs_of[buffer]:
                     if not queued[near]:
                         queued[near] = 1
                         queue.append(near)

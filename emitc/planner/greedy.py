@@ -1,6 +1,7 @@
 """First fit: buffers one by one, each at the lowest offset that its placed neighbours leave."""
 
 from collections.abc import Sequence
+from operator import add
 
 from emitc.planner.problem import Problem
 
@@ -88,4 +89,4 @@ def _lowest(problem: Problem, offsets: Sequence[int], i: int) -> int:
 
 def height(problem: Problem, offsets: Sequence[int]) -> int:
     """Bytes from the start of the arena to the end of its highest buffer."""
-    return max((offset + size for offset, size in zip(offsets, problem.sizes, strict=True)), default=0)
+    return max(map(add, offsets, problem.sizes), default=0)

@@ -6,7 +6,7 @@ read, and scratch is in use while its layer makes a row. Two buffers may share m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -21,7 +21,6 @@ _FAR = 1 << 40
 """Further than any offset, for a buffer that holds nothing at a step."""
 
 
-@lru_cache(maxsize=_CACHED)
 def _run(segment: Segment, source_bytes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """For every step the layer that makes a row, and [step, buffer, 2]: first byte in use and byte after the last, of the
     source, the target, and the line buffers of all layers but the last. What a full line buffer drops is in use at that step.
@@ -80,26 +79,42 @@ def near(stage: Stage, source_bytes: int) -> Near:
     """Of a segment's stage. source_bytes: of the tensor that it reads, 0 where there is none."""
     segment, scratch = stage.segment, scratch_of(stage)
     assert segment is not None
-    lines = {lines_name(node): size for node, size in zip(stage.nodes, segment.line_bytes, strict=False)}
+    lines = [lines_name(node) for node in stage.nodes[:-1]]
+    working = tuple(tuple(buffer.size_bytes for buffer in node.layer.scratch) for node in stage.nodes)
+    # Where the segment stands in the graph, and what its tensors are called, changes no distance.
+    alike = replace(
+        segment, first=0, end=0, source="x" if segment.source else "", target="y", distance_bytes=0, order=()
+    )
+    used, sizes, above = _distances(alike, source_bytes, working, tuple(size for _, size in scratch))
+    names = (SOURCE, TARGET, *lines, *(name for name, _ in scratch))
+    return Near(tuple(names[number] for number in used), sizes, above)
+
+
+@lru_cache(maxsize=_CACHED)
+def _distances(
+    segment: Segment, source_bytes: int, working_bytes: tuple[tuple[int, ...], ...], scratch_bytes: tuple[int, ...]
+) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers of the buffers that are not empty, counted from the source, and `sizes` and `above` of `Near` for these.
+
+    working_bytes: of each layer's scratch; scratch_bytes: of the buffers that the layers share for it.
+    """
     makers, steps = _run(segment, source_bytes)
-    working = np.zeros((len(stage.nodes), len(scratch)), np.int64)
-    for row, node in zip(working, stage.nodes, strict=True):
-        row[: len(node.layer.scratch)] = [buffer.size_bytes for buffer in node.layer.scratch]
+    working = np.zeros((len(working_bytes), len(scratch_bytes)), np.int64)
+    for row, own in zip(working, working_bytes, strict=True):
+        row[: len(own)] = own
     working = working[makers]
     low = np.hstack([steps[..., 0], np.zeros_like(working)])
     high = np.hstack([steps[..., 1], working])
     target_bytes = segment.layers[-1].rows * segment.layers[-1].row_bytes
-    sizes = {SOURCE: source_bytes, TARGET: target_bytes} | lines | dict(scratch)
-    used = [number for number, size in enumerate(sizes.values()) if size]
+    sizes = (source_bytes, target_bytes, *segment.line_bytes, *scratch_bytes)
+    used = [number for number, size in enumerate(sizes) if size]
     empty = low >= high
     low, high = np.where(empty, _FAR, low)[:, used], np.where(empty, -_FAR, high)[:, used]
-    above = (high[:, np.newaxis, :] - low[:, :, np.newaxis]).max(axis=0)
-    names = tuple(sizes)
-    return Near(
-        tuple(names[number] for number in used),
-        np.array([sizes[names[number]] for number in used], np.int64),
-        np.maximum(above, -max(sizes.values())),
-    )
+    above = np.maximum((high[:, np.newaxis, :] - low[:, :, np.newaxis]).max(axis=0), -max(sizes))
+    own_sizes = np.array([sizes[number] for number in used], np.int64)
+    for shared in (own_sizes, above):
+        shared.flags.writeable = False
+    return tuple(used), own_sizes, above
 
 
 def saved(near: Near, alignment: int, *, source: bool) -> int:

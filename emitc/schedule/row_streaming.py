@@ -12,6 +12,7 @@ line buffer has to hold. It also tells how far the segment's output may follow i
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -74,16 +75,18 @@ def simulated(
     return Simulated(tuple(capacities), distance)
 
 
-def _in_place(nodes: Sequence[LoweredNode], layers: Sequence[RowLayer]) -> tuple[tuple[int, int], ...]:
-    """Pairs of layers of which the second alone reads the first, row by row, and may work in place."""
+def _in_place(replaced: Sequence[tuple[int, ...]], layers: Sequence[RowLayer]) -> tuple[tuple[int, int], ...]:
+    """Pairs of layers of which the second alone reads the first, row by row, and may work in place.
+
+    replaced: `_Node.replaced` of the node of each layer.
+    """
+    users = Counter(read.source for layer in layers for read in layer.reads)
     pairs: list[tuple[int, int]] = []
     for i, layer in enumerate(layers):
-        for overlap in nodes[i].layer.overlaps:
-            read = layer.reads[nodes[i].layer.operands.index(overlap.input)]
-            users = [r for other in layers for r in other.reads if r.source == read.source]
-            same = (read.stride, read.pad, read.extent) == (1, 0, 1) and overlap.order == _same_elements(nodes[i])
-            if read.source != OUTSIDE and len(users) == 1 and same and layers[read.source].row_bytes == layer.row_bytes:
-                pairs.append((read.source, i))
+        for position in replaced[i]:
+            source = layer.reads[position].source
+            if source != OUTSIDE and users[source] == 1 and layers[source].row_bytes == layer.row_bytes:
+                pairs.append((source, i))
     return tuple(pairs)
 
 
@@ -149,7 +152,7 @@ def _image(tensor: Tensor) -> bool:
 @dataclass(frozen=True, slots=True)
 class _Node:
     """What a node is in any segment. inputs: tensors (roots) with the shapes under which it sees them; reads: what a row of its
-    output reads of them, as if all came from outside.
+    output reads of them, as if all came from outside; replaced: the positions of those whose rows its own may overwrite.
     """
 
     inputs: tuple[tuple[str, Shape], ...]
@@ -158,6 +161,7 @@ class _Node:
     shape: Shape
     row_bytes: int
     reads_rows: bool
+    replaced: tuple[int, ...]
 
 
 def _node_of(graph: Graph, node: LoweredNode) -> _Node | None:
@@ -177,13 +181,17 @@ def _node_of(graph: Graph, node: LoweredNode) -> _Node | None:
     if form.window:
         extent = (values["kernel_h"] - 1) * values["dilation_h"] + 1
         window = (values["stride_h"], values["pad_top"], extent)
+    reads = tuple(RowRead(OUTSIDE, tensor.shape[1], *window) for tensor in node.inputs)
+    overlaps, elements = node.layer.overlaps, _same_elements(node)
+    same = [node.layer.operands.index(overlap.input) for overlap in overlaps if overlap.order == elements]
     return _Node(
         tuple((graph.root(tensor.name).name, tensor.shape) for tensor in node.inputs),
-        tuple(RowRead(OUTSIDE, tensor.shape[1], *window) for tensor in node.inputs),
+        reads,
         graph.root(output.name).name,
         output.shape,
         output.size_bytes // output.shape[1],
         bool(node.layer.reads_rows),
+        tuple(i for i in same if (reads[i].stride, reads[i].pad, reads[i].extent) == (1, 0, 1)),
     )
 
 
@@ -195,6 +203,7 @@ class _Run:
         self.inside: dict[str, int] = {}
         self.shapes: dict[str, Shape] = {}
         self.layers: list[RowLayer] = []
+        self.replaced: list[tuple[int, ...]] = []
 
     def add(self, node: _Node | None) -> bool:
         """Whether the run with this node may still become a segment.
@@ -217,11 +226,12 @@ class _Run:
             return False
         sources = [self.inside.get(name, OUTSIDE) for name, _ in node.inputs]
         reads = tuple(
-            read if source == OUTSIDE else replace(read, source=source)
+            read if source == OUTSIDE else RowRead(source, read.rows, read.stride, read.pad, read.extent)
             for read, source in zip(node.reads, sources, strict=True)
         )
         self.inside[node.target], self.shapes[node.target] = len(self.layers), node.shape
         self.layers.append(RowLayer(node.shape[1], node.row_bytes, reads))
+        self.replaced.append(node.replaced)
         return True
 
 
@@ -231,6 +241,8 @@ def _late(layers: Sequence[RowLayer]) -> tuple[int, ...]:
     Of several that may stand last, the one before which the fewest layers have to run does. A short branch then
     follows a long one, and its rows are made when they can be used.
     """
+    if all(any(read.source == i - 1 for read in layer.reads) for i, layer in enumerate(layers) if i):
+        return tuple(range(len(layers)))
     deep: list[int] = []
     for layer in layers:
         deep.append(1 + max((deep[read.source] for read in layer.reads if read.source != OUTSIDE), default=0))
@@ -248,7 +260,7 @@ class _Segments:
     """The runs of a graph's nodes that can be segments."""
 
     def __init__(self, graph: Graph, nodes: Sequence[LoweredNode], shared: Collection[str]) -> None:
-        self._graph, self._nodes = graph, nodes
+        self._graph = graph
         self._own = [_node_of(graph, node) for node in nodes]
         # The position of the last node that needs a tensor, or the one after all nodes.
         self._needed = {graph.root(t.name).name: i for i, node in enumerate(nodes) for t in node.inputs}
@@ -259,9 +271,9 @@ class _Segments:
 
     def within(self, across: Collection[int] | None, longest: int) -> Iterator[Segment]:
         """As `segments_of` lists them."""
-        for first in range(len(self._nodes)):
+        for first in range(len(self._own)):
             run = _Run()
-            for end in range(first + 1, min(first + longest, len(self._nodes)) + 1):
+            for end in range(first + 1, min(first + longest, len(self._own)) + 1):
                 if not run.add(self._own[end - 1]):
                     break
                 wanted = across is None or any(position in across for position in range(first, end))
@@ -274,28 +286,28 @@ class _Segments:
 
         None where a tensor from inside is needed outside, or the rows do not go together.
         """
-        segment = self._in_order(run, self._nodes[first:end], first)
+        segment = self._in_order(run, first)
         late = () if segment is None else _late(segment.layers)
         if segment is None or late == tuple(range(end - first)):
             return segment
         other = _Run()
         if not all(other.add(self._own[first + i]) for i in late):
             return segment
-        moved = self._in_order(other, [self._nodes[first + i] for i in late], first)
+        moved = self._in_order(other, first)
         if moved is None or sum(moved.line_bytes) >= sum(segment.line_bytes):
             return segment
         return replace(moved, order=late)
 
-    def _in_order(self, run: _Run, nodes: Sequence[LoweredNode], first: int) -> Segment | None:
-        """The `nodes` of a run, which start at position `first`, as a segment; None where they cannot be one."""
-        end = first + len(nodes)
+    def _in_order(self, run: _Run, first: int) -> Segment | None:
+        """The nodes of a run, which start at position `first`, as a segment; None where they cannot be one."""
+        end = first + len(run.layers)
         names = list(run.inside)
         if any(self._needed.get(name, -1) >= end for name in names[:-1]) or not self._inputs.isdisjoint(names):
             return None
         rows = run.shapes[run.source][1] if run.source else 0
         row_bytes = self._graph.tensor(run.source).size_bytes // rows if run.source else 0
         layers = tuple(run.layers)
-        laid_out = _laid_out(layers, _in_place(nodes, layers), row_bytes)
+        laid_out = _laid_out(layers, _in_place(run.replaced, layers), row_bytes)
         if laid_out is None:
             return None
         in_place_of, on_demand, result = laid_out

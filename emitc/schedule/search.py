@@ -29,6 +29,7 @@ from emitc.schedule.buffers import (
     step_of,
 )
 from emitc.schedule.elided_copies import ElidedCopy, elidable_copies, hosts_of
+from emitc.schedule.held_bytes import HeldBytes
 from emitc.schedule.row_costs import segment_overhead, sole_users
 from emitc.schedule.row_overlap import near, saved
 from emitc.schedule.row_streaming import (
@@ -47,6 +48,7 @@ from emitc.schedule.stages import (
     in_arena,
     one_by_one,
     placed,
+    scratch_name,
     scratch_of,
     with_moves,
     with_segments,
@@ -206,44 +208,42 @@ class _ScheduleSearch:
 
         target_bytes: only segments that are not too long and have nodes in them that need more than so much.
         """
-        stages = one_by_one(self.nodes)
+        nodes = self.nodes
+        stages = one_by_one(nodes)
         buffers, _ = self.buffers(stages)
         bytes_at = held_bytes(buffers, self.pairs(stages, buffers), self.alignment)
-        choices = [Choice(i, i + 1, bytes_at.get(i, 0), None) for i in range(len(self.nodes))]
+        choices = [Choice(i, i + 1, bytes_at.get(i, 0), None) for i in range(len(nodes))]
         shared = {name for part, (host, _) in self.hosts.items() for name in (part, host)}
         if target_bytes is None:
-            segments = segments_of(self.graph, self.nodes, shared=shared)
+            segments = segments_of(self.graph, nodes, shared=shared)
         else:
             full = {choice.first for choice in choices if choice.held_bytes > target_bytes}
-            segments = segments_of(self.graph, self.nodes, full, STREAMED_LENGTH, shared)
-        sole = sole_users({n.bound.node.index: n.layer.kernel_name + n.layer.spec.suffix for n in self.nodes})
-        names = {"", *(buffer.name for buffer in buffers)}
+            segments = segments_of(self.graph, nodes, full, STREAMED_LENGTH, shared)
+        sole = sole_users({n.bound.node.index: n.layer.kernel_name + n.layer.spec.suffix for n in nodes})
+        held = HeldBytes.of(buffers, self.alignment)
+        names = {"", *held.by_name}
         for segment in segments:
             if {segment.source, segment.target} <= names:
-                overhead = segment_overhead(segment.members(self.nodes), segment, self.costs, sole)
-                total = self.bytes_of(segment, buffers)
+                members = segment.members(nodes)
+                overhead = segment_overhead(members, segment, self.costs, sole)
+                total = self.bytes_of(Stage(members, segment), segment, held)
                 choices.append(Choice(segment.first, segment.end, total, segment, overhead))
         return sorted(choices, key=lambda choice: (choice.first, choice.end, choice.held_bytes))
 
-    def bytes_of(self, segment: Segment, buffers: Sequence[Buffer]) -> int:
-        """The bytes that a segment needs with what else is alive. buffers: of the layers one by one."""
-
-        def grid(*sizes: int) -> int:
-            return sum(round_up(size, self.alignment) for size in sizes)
-
-        by_name = {buffer.name: buffer for buffer in buffers}
-        source, stage = by_name.get(segment.source), Stage(segment.members(self.nodes), segment)
+    def bytes_of(self, stage: Stage, segment: Segment, held: HeldBytes) -> int:
+        """The bytes that a segment, which is the stage's, needs with what else is alive. held: of the layers one by one."""
+        source = held.by_name.get(segment.source)
         source_bytes = source.size_bytes if source else 0
         outputs = {self.graph.root(name).name for name in self.graph.outputs}
         dies = source is not None and source.live.end <= segment.end and segment.source not in outputs
-        total = grid(by_name[segment.target].size_bytes, *segment.line_bytes, source_bytes)
-        total += grid(*(size for _, size in scratch_of(stage)))
+        own = (held.by_name[segment.target].size_bytes, *segment.line_bytes, source_bytes)
+        total = sum(round_up(size, self.alignment) for size in (*own, *(size for _, size in scratch_of(stage))))
         if "overlap" not in self.without:
             total -= saved(near(stage, source_bytes), self.alignment, source=dies)
         inside = {self.graph.root(t.name).name for n in stage.nodes for t in n.bound.outputs} | {segment.source}
-        inside |= {name for name, _ in scratch_of(replace(stage, segment=None))}  # the segment's own replaces it
-        alive = (b for b in buffers if b.live.first < segment.end and b.live.end > segment.first)
-        return total + grid(*(b.size_bytes for b in alive if b.name not in inside))
+        # The segment's own scratch replaces that of its layers.
+        inside |= {scratch_name(node, scratch.role) for node in stage.nodes for scratch in node.layer.scratch}
+        return total + held.between(segment.first, segment.end, inside)
 
     def ordered(self) -> _ScheduleSearch:
         """The schedule in an order of layers that makes the arena smaller; else itself, in the graph's order."""

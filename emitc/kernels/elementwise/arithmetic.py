@@ -17,7 +17,7 @@ where there are weights that give the specified result in every case (`pairs.py`
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -47,7 +47,7 @@ from emitc.kernels.shared.float_activation import bounded
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.kernels.shared.windows import ACTIVATIONS
 from emitc.layer import PLAIN, Formula, Layer, Param
-from emitc.numerics.exhaustive_fit import weighted_sum
+from emitc.numerics.exhaustive_fit import WeightedSum, weighted_sum
 from emitc.numerics.requantize import Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize
 from emitc.source import SourceNode
 
@@ -64,6 +64,11 @@ _FURTHEST = 30
 """Largest shift to the right of a sum of int16: half of the last bit then has room in the 32 bits of the sum."""
 _WIDEST = 1 << 23
 """Weights below are less than 32 bits when multiplied by 256."""
+
+_ANY_WEIGHT = 1 << 31
+"""Weights of a sum whose steps stay within int32 are below."""
+_REMEMBERED = 8
+"""Sums whose weights are remembered: the variants of one node ask for them one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,22 +214,36 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     return (bounded(output, _applied(bound), y.dtype) if op.numerics is Numerics.PLAIN else output,)
 
 
+def _sign(bound: BoundNode) -> int:
+    """Of the second operand of a sum or a difference."""
+    return -1 if isinstance(bound.node.op, Sub) else 1
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _sum_weights(bound: BoundNode, widest: int) -> WeightedSum | None:
+    """The weights of a sum or a difference of int8, each less than `widest`; None where there are none."""
+    if widest < _ANY_WEIGHT:
+        # The wider search looks at the same weights in the same order, and at more of them.
+        weights = _sum_weights(bound, _ANY_WEIGHT)
+        if weights is None or max(abs(weights.a_weight), abs(weights.b_weight)) < widest:
+            return weights
+    (a, b, y), (zero_a, zero_b, zero_y) = scales(bound), zero_points(bound)
+    sign = _sign(bound)
+    offset = zero_y - zero_a * a / y - sign * zero_b * b / y
+    return weighted_sum(byte_pairs(partial(_results, bound)), a / y, sign * b / y, offset, _clamp(bound), widest)
+
+
 def _sum_layer(bound: BoundNode, widest: int) -> Layer:
     """Of int8 by weights where these give the same bits, else the specified sequence. widest: weights are less."""
-    (a, b, y), (zero_a, zero_b, zero_y) = scales(bound), zero_points(bound)
-    sign = -1 if isinstance(bound.node.op, Sub) else 1
-    clamp = _clamp(bound)
     if bound.output.dtype is DType.INT8:
-        offset = zero_y - zero_a * a / y - sign * zero_b * b / y
-        pairs = byte_pairs(partial(_results, bound))
-        weights = weighted_sum(pairs, a / y, sign * b / y, offset, clamp, widest)
+        weights = _sum_weights(bound, widest)
         if weights is not None:
-            return weighted_layer(bound, weights, clamp)
-    b_sign = (Param("b_sign", "int32_t", sign),)
-    return _sum_scale(bound).layer(bound, _RESCALED_SUM, clamp, b_sign)
+            return weighted_layer(bound, weights, _clamp(bound))
+    b_sign = (Param("b_sign", "int32_t", _sign(bound)),)
+    return _sum_scale(bound).layer(bound, _RESCALED_SUM, _clamp(bound), b_sign)
 
 
-def lower(bound: BoundNode, widest: int = 1 << 31) -> Layer:
+def lower(bound: BoundNode, widest: int = _ANY_WEIGHT) -> Layer:
     """A table where one input decides and the tensor is no smaller than the table; else a loop over both operands.
 
     widest: weights of a weighted sum are less.

@@ -108,7 +108,7 @@ def compile_text(compiled: Compiled, output: Path | None, faster: Sequence[dict[
 _OWN = "portable"
 """emitc's own kernels, as a backend and as those that every core runs."""
 _SLOW_SHARE = 0.01
-"""Of the estimated instructions of emitc's own kernels: what layers take that are named as slow."""
+"""Of the estimated cycles of emitc's own kernels: what layers take that are named as slow."""
 _SHOWN = 6
 """Reasons why layers have no fast kernel, and such layers, that are named one by one."""
 _MORE = " and {} more"
@@ -142,7 +142,7 @@ def _kernel_lines(compiled: Compiled) -> list[str]:
     rest = [f"  slow        and {len(named) - _SHOWN} more reasons: `emitc partition`"] if len(named) > _SHOWN else []
     kinds = ", ".join(f"{count} {name}" for name, count in counts.items())
     return [
-        f"  kernels     {kinds}; estimated instructions per multiply-accumulate:",
+        f"  kernels     {kinds}; estimated cycles per multiply-accumulate:",
         *_per_mac(own),
         *named[:_SHOWN],
         *rest,

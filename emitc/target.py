@@ -94,8 +94,9 @@ class Target:
     """One instruction set with the compiler that serves it.
 
     features: a subset of FEATURES. multiply: "short" has no 32x32 -> 64 multiply, "long-slow" takes several cycles or
-    instructions for one, "long" takes one. compiler_prefix is empty for the machine's own compiler; `generic32` and
-    `host` have no flags.
+    instructions for one, "long" takes one. compiler_prefix: of a GCC's tools, which link; empty for the machine's own
+    compiler. compiler_command: of another C compiler, whose flags compiler_flags are; empty for that GCC. `generic32`
+    and `host` have no flags.
     """
 
     name: str
@@ -108,6 +109,12 @@ class Target:
     cost: Cost
     note: str = ""
     timing: Timing | None = None
+    compiler_command: str = ""
+
+    @property
+    def c_compiler(self) -> str:
+        """The command that compiles C for the target."""
+        return self.compiler_command or f"{self.compiler_prefix}gcc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +249,7 @@ def read_target(path: Path) -> Target:
         cost=Cost(*(cost.cycles(field.name) for field in fields(Cost))),
         note=table.text("note", default=""),
         timing=_timing(table),
+        compiler_command=compiler.text("command", default=""),
     )
     for section in (table, compiler, cost):
         section.close()

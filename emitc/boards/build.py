@@ -30,15 +30,17 @@ def pio_command() -> list[str]:
 
 
 def check_tools(board: Board, target: Target, emulator: str | None) -> None:
-    """Raises CannotCompile where the cross compiler or the emulator is not on PATH. emulator: None where none is used."""
-    compiler = f"{target.compiler_prefix}gcc"
+    """Raises CannotCompile where a cross compiler or the emulator is not on PATH. emulator: None where none is used."""
+    linker = f"{target.compiler_prefix}gcc"
     packages = {
         "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
         "riscv64-unknown-elf-gcc": "gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf",
+        "clang-19": "clang-19",
         "qemu-system-arm": "qemu-system-arm",
         "qemu-system-riscv32": "qemu-system-misc",
     }
-    for tool, use in ((compiler, "compiles for"), (emulator, "emulates")):
+    uses = {linker: "links for", target.c_compiler: "compiles for", emulator: "emulates"}
+    for tool, use in uses.items():
         if tool is not None and shutil.which(tool) is None:
             why = f"it {use} {board.title}, and is not on PATH"
             hint = f"on Debian and Ubuntu: apt-get install {packages.get(tool, tool)}"

@@ -9,7 +9,7 @@ from typing import Any
 from emitc.boards.run_model import Case, Firmware, RunModel, check_cases
 from emitc.emit.render import environment
 from emitc.errors import EmitcError, Where
-from emitc.target import Board, BuildSupport, boards_dir
+from emitc.target import Board, BuildSupport, boards_dir, load_target
 
 PLAIN, TRACED = "plain", "traced"
 """Environments of an emulated board's project; `traced` has the layer hook."""
@@ -24,6 +24,7 @@ _OPTIMIZATION = "-O2"
 """Of the proof's own code, and of a package whose library.json names no level."""
 # Loops over bytes must stay loops: as memcpy and memset they would be counted as the model's.
 _PROOF_FLAGS = "-fno-tree-loop-distribute-patterns"
+_PROOF_FLAGS_OF_CLANG = "-fno-builtin"
 _TRACE = "-DEMITC_TRACE"
 
 _MAINS = {"arduino": "main.cpp", "espidf": "main.c", "zephyr": "main.c", "freedom-e-sdk": "main.c"}
@@ -42,6 +43,7 @@ def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, with_time
     _require_own(out, "--workdir")
     shutil.rmtree(out, ignore_errors=True)
     flags = [_OPTIMIZATION, *(["-DEMITC_COUNT_WITH_TIMER"] if with_timer else []), *_support_flags(firmware.support)]
+    proof_flags = _PROOF_FLAGS_OF_CLANG if load_target(board.target).compiler_command else _PROOF_FLAGS
     environments = [
         {
             "name": name,
@@ -49,7 +51,7 @@ def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, with_time
                 f"platform = symlink://${{PROJECT_DIR}}/{_PLATFORM_DIR}",
                 f"board = {board.platformio.board}",
                 f"build_flags = {' '.join([*flags, *more])}",
-                f"build_src_flags = {_PROOF_FLAGS}",
+                f"build_src_flags = {proof_flags}",
             ],
         }
         for name, more in ((PLAIN, []), (TRACED, [_TRACE]))

@@ -79,6 +79,10 @@ def measured(compiled: Compiled) -> Compiled:
         why = "how much stack a function takes depends on the core"
         hint = "add --target or --board, such as --target cortex-m4f (`emitc targets`)"
         raise EmitcError(f"{target.name} is no core whose stack is known", _WHERE, why, hint)
+    if target.compiler_command:
+        why = f"{target.compiler_command} compiles for {target.title}, and only GCC writes the calls and frames of a package"
+        hint = "leave --stack out; `emitc run` measures the stack"
+        raise EmitcError(f"the stack on {target.name} is not known", _WHERE, why, hint)
     gcc = f"{target.compiler_prefix}gcc"
     if shutil.which(gcc) is None:
         raise CannotCompile(

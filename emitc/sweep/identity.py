@@ -56,7 +56,7 @@ def toolchain(target: str, board: str, *, host: bool, cross: bool) -> dict[str, 
             versions["cc"] = error.what
         versions |= _packages(_ENGINES)
     if cross:
-        versions["target compiler"] = _program(f"{load_target(target).compiler_prefix}gcc")
+        versions["target compiler"] = _program(load_target(target).c_compiler)
     if cross and board:
         described = load_board(board)
         versions |= _packages(_BOARDS)

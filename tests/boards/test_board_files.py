@@ -26,6 +26,7 @@ TARGETS = {
     "cortex-m85",
     "rv32imac",
     "rv32imafc",
+    "rv32imac_zve32x",
     "cv32e40p",
     "generic32",
     "esp32",
@@ -34,7 +35,7 @@ TARGETS = {
     "esp32c6",
     "esp32p4",
 }
-EMULATED = {"qemu_m0", "qemu_m3", "qemu_m4", "qemu_m7", "qemu_m33", "qemu_m55", "qemu_rv32", "qemu_fe310"}
+EMULATED = {"qemu_m0", "qemu_m3", "qemu_m4", "qemu_m7", "qemu_m33", "qemu_m55", "qemu_rv32", "qemu_rv32v", "qemu_fe310"}
 REAL = {"nucleo_f446re", "nucleo_l4r5zi", "nucleo_h743zi", "disco_f746ng", "nano33ble", "pico", "pico2", "esp32s3"}
 REAL |= {"teensy41", "nrf52840_dk", "hifive1_revb", "esp32", "esp32c3", "esp32c6", "esp32p4"}
 
@@ -97,9 +98,9 @@ def test_every_board_loads_and_has_room(name: str) -> None:
 @pytest.mark.parametrize("name", targets())
 def test_every_target_loads_and_its_flags_compile(name: str, tmp_path: Path) -> None:
     target = load_target(name)
-    compiler = shutil.which(f"{target.compiler_prefix}gcc")
+    compiler = shutil.which(target.c_compiler)
     if compiler is None:
-        pytest.skip(f"{target.compiler_prefix}gcc is not installed")
+        pytest.skip(f"{target.c_compiler} is not installed")
     source = tmp_path / "x.c"
     source.write_text(
         "#if defined(__ARM_FEATURE_DSP) && __ARM_FEATURE_DSP\nint dsp;\n#endif\n"

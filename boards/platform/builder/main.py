@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import subprocess
 import sys
 
 from SCons.Script import Builder, Default, DefaultEnvironment
@@ -16,6 +17,22 @@ prefix = board.get("build.toolchain")
 arch = board.get("build.arch_flags")
 runtime = os.path.join(root, "runtime")
 libc = {"cortex_m": ["--specs=nano.specs"], "riscv": ["--specs=picolibc.specs"]}[board.get("build.isa")]
+
+
+def headers_of_libc():
+    """The flags by which a compiler other than GCC finds the headers of GCC's C library."""
+    asked = subprocess.run(
+        [prefix + "gcc", *libc, "-M", "-x", "c", "-"], input="#include <stdlib.h>", capture_output=True, text=True
+    )
+    header = next(word for word in asked.stdout.split() if os.path.basename(word) == "stdlib.h")
+    return ["-isystem", os.path.dirname(header)]
+
+
+# A board may name another C compiler, such as one for instructions that the system's GCC does not know. GCC links then, too.
+compiler = board.get("build.compiler", prefix + "gcc")
+own = compiler == prefix + "gcc"
+compiling = arch + (libc if own else headers_of_libc())
+linking = board.get("build.link_flags", arch) + libc
 defsyms = [
     f"-Wl,--defsym=__{region}_{what}={value}"
     for region, bounds in board.get("build.memory").items()
@@ -24,8 +41,8 @@ defsyms = [
 
 env.Replace(
     AR=prefix + "gcc-ar",
-    AS=prefix + "gcc",
-    CC=prefix + "gcc",
+    AS=compiler,
+    CC=compiler,
     CXX=prefix + "g++",
     LINK=prefix + "gcc",
     RANLIB=prefix + "gcc-ranlib",
@@ -42,7 +59,7 @@ env.Append(
     ASFLAGS=arch,
     ASPPFLAGS=["-x", "assembler-with-cpp"],
     # -O2 comes first, so that a project's build_flags and a library's own flags win.
-    CCFLAGS=arch + libc + ["-O2", "-g", "-Wall", "-ffunction-sections", "-fdata-sections"],
+    CCFLAGS=[*compiling, "-O2", "-g", "-Wall", "-ffunction-sections", "-fdata-sections"],
     CFLAGS=["-std=c11"],
     CXXFLAGS=["-fno-exceptions", "-fno-rtti"],
     CPPDEFINES=[
@@ -52,8 +69,7 @@ env.Append(
     ],
     CPPPATH=[runtime],
     LIBS=["m"],
-    LINKFLAGS=arch
-    + libc
+    LINKFLAGS=linking
     + defsyms
     + [
         "-nostartfiles",
@@ -68,7 +84,7 @@ env.Append(
 )
 # Start-up loops must stay loops: turned into memcpy and memset they would pull libc into an image that needs none.
 runtime_env = env.Clone()
-runtime_env.Append(CCFLAGS=["-fno-tree-loop-distribute-patterns"])
+runtime_env.Append(CCFLAGS=["-fno-tree-loop-distribute-patterns" if own else "-fno-builtin"])
 runtime_env.BuildSources(os.path.join("$BUILD_DIR", "runtime"), runtime)
 
 env.Append(

@@ -52,6 +52,9 @@ __attribute__((used)) static void begin(void)
 #if defined(__riscv_flen)
     __asm__ volatile("csrs mstatus, %0\ncsrw fcsr, zero" ::"r"(1u << 13));
 #endif
+#if defined(__riscv_vector) || defined(__riscv_v_elen)
+    __asm__ volatile("csrs mstatus, %0" ::"r"(1u << 9)); /* VS: the vector unit is on */
+#endif
     start();
 }
 

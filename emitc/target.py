@@ -16,7 +16,7 @@ from typing import Any
 from emitc.errors import EmitcError, Where
 
 DSP, FPU, MVE = "dsp", "fpu", "mve"
-FEATURES = (DSP, FPU, MVE, "gpr31", "swar", "mul32", "xpulp")
+FEATURES = (DSP, FPU, MVE, "gpr31", "swar", "mul32", "xpulp", "rvv")
 MULTIPLY_CLASSES = ("short", "long-slow", "long")
 REGION_KINDS = ("flash", "ram")
 BOARD_KINDS = ("qemu", "rtl", "silicon")

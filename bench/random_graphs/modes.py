@@ -23,7 +23,7 @@ from emitc.target import load_board
 
 TARGETS = (
     "generic32", "cortex-m0", "cortex-m3", "cortex-m4", "cortex-m4f", "cortex-m7", "cortex-m33", "cortex-m55",
-    "cortex-m85", "rv32imac", "rv32imafc", "cv32e40p",
+    "cortex-m85", "rv32imac", "rv32imafc", "cv32e40p", "rv32imac_zve32x",
 )  # fmt: skip
 NPUS = ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u55-256", "ethos-u65-256")
 BOARDS = ("qemu_m0_big", "qemu_m3", "qemu_m4", "qemu_m7", "qemu_m33", "qemu_m55", "qemu_rv32")

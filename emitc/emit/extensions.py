@@ -17,6 +17,7 @@ EXTENSIONS = {
     "emitc_dsp": Extension("DSP extension", "EMITC_DSP"),
     "emitc_fpu": Extension("float unit", "EMITC_FLOAT_HARDWARE"),
     "emitc_mve": Extension("vector extension (MVE)", "EMITC_MVE"),
+    "emitc_rvv": Extension("vector extension of RISC-V", "EMITC_RVV"),
     "emitc_xpulp": Extension("CORE-V extension (Xpulp)", "EMITC_XPULP"),
 }
 """By the start of the names of the runtime's headers."""

@@ -31,7 +31,7 @@ def ops_text(content: dict[str, Any]) -> str:
         for o in content["operators"]
     ]
     titles = ("operator<", "format<", *(column["name"] for column in columns), "what")
-    return table(titles, rows, width=140 + 8 * len(columns))
+    return table(titles, rows, width=136 + 9 * len(columns))
 
 
 def types_of(operator: dict[str, Any], variants: Sequence[str]) -> str:

@@ -110,6 +110,7 @@ def test_every_target_loads_and_its_flags_compile(name: str, tmp_path: Path) -> 
         "#if defined(__riscv_mul) && !defined(__riscv_32e)\nint gpr31;\n#endif\n"
         "#if defined(__ARM_ARCH_6M__)\nint mul32;\n#endif\n"
         "#if defined(EMITC_XPULP_CORE)\nint xpulp;\n#endif\n"
+        "#if defined(__riscv_v_elen)\nint rvv;\n#endif\n"
     )
     command = [compiler, *target.compiler_flags, "-E", "-P", str(source)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

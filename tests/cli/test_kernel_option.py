@@ -56,7 +56,7 @@ def test_a_kernel_runs_on_a_core_without_its_instructions(tiny: Path) -> None:
         (
             "op4=vector",
             "there is no kernel vector for this operator",
-            "it has portable, mve, fpu, dsp, xpulp, gpr31, swar, mul32",
+            "it has portable, mve, fpu, dsp, xpulp, rvv, gpr31, swar, mul32",
         ),
     ],
 )

@@ -30,6 +30,7 @@ from emitc.kernels.mac import (
     int16_dsp_mve,
     mve_int8,
     runtime_weights,
+    rvv_int8,
     scalar_int8,
     xpulp_int8,
 )
@@ -284,6 +285,14 @@ _VARIANTS = (
         Costs(
             "rtl_cv32e40p_xpulp at 488ad82, 2026-11-26", Cost(mac=0.375, output=14, gathered=2, once=300),
             {"1x1": Cost(mac=0.375, output=14, once=300)},
+        ),
+        applies=_INT8,
+    ),
+    Variant(
+        "rvv", "rvv", _integers(rvv_int8.convolution),
+        Costs(
+            "qemu_rv32v at 4e7c5a1, 2026-11-27", Cost(mac=0.25, output=1.5, gathered=2, once=300),
+            {"1x1": Cost(mac=0.25, output=1.5, once=300)}, factor=rvv_int8.share_of_lanes,
         ),
         applies=_INT8,
     ),

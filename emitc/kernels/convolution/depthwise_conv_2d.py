@@ -30,6 +30,7 @@ from emitc.kernels.mac import (
     mve_depthwise,
     mve_int8,
     runtime_weights,
+    rvv_int8,
     scalar_int8,
     xpulp_int8,
 )
@@ -228,6 +229,10 @@ _XPULP = Costs(
     "rtl_cv32e40p_xpulp at 488ad82, 2026-11-26", Cost(mac=1.0, output=14, once=300),
     {_SEVERAL: Cost(mac=0.375, output=14, gathered=3, once=300)},
 )  # fmt: skip
+_LANES = Costs(
+    "qemu_rv32v at 4e7c5a1, 2026-11-27", Cost(mac=1.1, output=4, once=100),
+    {_SEVERAL: Cost(mac=0.25, output=1.5, gathered=3, once=300)}, factor=rvv_int8.share_of_lanes,
+)  # fmt: skip
 _BYTE_VECTORS = Costs(
     "qemu_m55 at bed52a8, 2026-11-22",
     Cost(mac=1.0, gathered=2.5, once=100),
@@ -325,6 +330,10 @@ _VARIANTS = (
     Variant(
         "gpr31", "gpr31", _channels(scalar_int8.depthwise_columns),
         Costs("rtl_hazard3 at da8e5ec, 2026-11-26", Cost(mac=3.9, output=10)), applies=(dsp_int8.refusal, _CHANNELS),
+    ),
+    Variant("rvv", "rvv", _windows(rvv_int8.convolution), _LANES, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
+    Variant(
+        "rvv", "rvv", _channels(rvv_int8.depthwise), _LANES, applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER)
     ),
     Variant("xpulp", "xpulp", _windows(xpulp_int8.convolution), _XPULP, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
     Variant(

@@ -25,6 +25,7 @@ from emitc.kernels.mac import (
     dsp_int8,
     int16_dsp_mve,
     mve_int8,
+    rvv_int8,
     scalar_int8,
     xpulp_int8,
 )
@@ -207,6 +208,11 @@ _VARIANTS = (
     Variant(
         "xpulp", "xpulp", _integers(xpulp_int8.convolution),
         Costs("rtl_cv32e40p_xpulp at 488ad82, 2026-11-26", Cost(mac=0.563, output=16, once=60)), applies=_INT8,
+    ),
+    Variant(
+        "rvv", "rvv", _integers(rvv_int8.convolution),
+        Costs("qemu_rv32v at 4e7c5a1, 2026-11-27", Cost(mac=0.5, output=1.5, once=100), factor=rvv_int8.share_of_lanes),
+        applies=_INT8,
     ),
     Variant(
         "gpr31", "gpr31", _integers(scalar_int8.convolution, fours=True),

@@ -28,7 +28,13 @@ from tests.support.single_op import Case, model_of, prove
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
-TARGETS = {"dsp": "cortex-m4", "mve": "cortex-m55", "swar": "cortex-m3", "mul32": "cortex-m0", "xpulp": "cv32e40p"}
+TARGETS = {
+    "dsp": "cortex-m4",
+    "mve": "cortex-m55",
+    "swar": "cortex-m3",
+    "mul32": "cortex-m0",
+    "xpulp": "cv32e40p",
+}
 RELU6 = Slide(padding="SAME", activation="RELU6")
 MORE: list[Case] = [
     conv_2d("pointwise_of_five_rows", (1, 5, 1, 12), 6, (1, 1)),
@@ -60,6 +66,18 @@ XPULP_MORE: list[Case] = [
     conv_2d("pointwise_of_two_images", (2, 3, 3, 8), 6, (1, 1)),
     conv_2d("pointwise_with_stride", (1, 9, 8, 12), 5, (1, 1), Slide((2, 2))),
     fully_connected("nine_rows", (9, 16), 7, 16),
+]
+
+VECTORS: list[Case] = [
+    *(case for case in MORE if case.id != "pointwise_of_one_channel"),
+    *XPULP_MORE,
+    conv_2d("window_of_many_channels", (1, 5, 5, 5), 37, (3, 3), RELU6),
+    conv_2d("pointwise_of_many_channels", (1, 4, 5, 9), 21, (1, 1)),
+    conv_2d("shifted_to_the_left", (1, 4, 4, 8), 18, (1, 1), scales=Scales(factor=1.5)),
+    conv_2d("shifted_to_both_sides", (1, 4, 4, 8), 2, (3, 3), scales=Scales(weights=(0.01, 4.0))),
+    depthwise("many_channels", (1, 5, 4, 35), 1, (3, 3), Slide((2, 2), "SAME")),
+    depthwise("channels_shifted_to_the_left", (1, 4, 4, 17), 1, (3, 3), scales=Scales(factor=3.0)),
+    fully_connected("row_of_many_channels", (1, 30), 34, 30),
 ]
 
 
@@ -176,6 +194,30 @@ def test_rows_and_bands_of_planes() -> None:
     assert proven.memory_errors == ()
     steps = [outcome.step for outcome in proven.outcomes.values()]
     assert all(step is not None and step.variant == "xpulp" for step in steps)
+
+
+def test_sixteen_lanes_and_more() -> None:
+    """Every case by vectors, whatever it costs: few channels, several registers of them, and shifts to either side."""
+    proven = prove(VECTORS, target="rv32imac_zve32x", variant="rvv")
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    assert proven.memory_errors == ()
+    steps = [outcome.step for outcome in proven.outcomes.values() if outcome.step is not None]
+    assert {step.variant for step in steps} == {"rvv"}
+    kernels = ("conv_2d_rvv", "matrix_rvv", "depthwise_conv_2d_rvv")
+    assert {step.kernel for step in steps} >= {f"{kernel}_{end}" for kernel in kernels for end in ("any", "away")}
+
+
+def test_vectors_of_an_emulated_core(tmp_path: Path) -> None:
+    """Where the instructions are the core's own: no C stands in for them."""
+    file = tmp_path / "vectors.tflite"
+    file.write_bytes(write_tflite(model_of(VECTORS)))
+    variants = tuple((index, "rvv") for index in range(len(VECTORS)))
+    compiled = compile_model(file, target="rv32imac_zve32x", package="platformio", variants=variants)
+    assert {step.variant for step in compiled.program.steps} == {"rvv"}
+    assert on_emulator(
+        compiled, "qemu_rv32v", reference="auto", samples=2, seed=0, layers=False, workdir=tmp_path
+    ).match
 
 
 def _uneven() -> list[Case]:

@@ -225,6 +225,7 @@ _CORES = {
     "swar": "cortex-m3",
     "mul32": "cortex-m0",
     "xpulp": "cv32e40p",
+    "rvv": "rv32imac_zve32x",
     "fpu": "cortex-m4f",
 }
 VARIANT_TARGETS = {row.name: _CORES[row.feature] for kernel in registry().values() for row in kernel.variants}

@@ -155,7 +155,13 @@ def memory() -> tuple[Columns, Rows]:
 def cores() -> tuple[Columns, Rows]:
     """bench/results_boards.json, the other cores, and TensorFlow Lite Micro with CMSIS-NN where that is known."""
     peers, by_key = _tflm(), {(row["model"], row["board"]): row for row in _rows("results_boards.json")}
-    boards = {"qemu_m55": "M55", "qemu_m3": "M3", "qemu_m0_big": "M0", "qemu_rv32": "RV32IMAC"}
+    boards = {
+        "qemu_m55": "M55",
+        "qemu_m3": "M3",
+        "qemu_m0_big": "M0",
+        "qemu_rv32": "RV32IMAC",
+        "qemu_rv32v": "with Zve32x",
+    }
     columns: list[str] = ["model"]
     for board, name in boards.items():
         columns += [f"emitc: {name}", f"TFLM {name}, CMSIS-NN", "emitc / it"] if board in PEERS else [f"emitc: {name}"]

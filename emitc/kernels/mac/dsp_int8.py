@@ -119,10 +119,12 @@ def _same(one: MacProblem, other: MacProblem) -> bool:
 
 def fold(problem: MacProblem) -> FoldedWeights:
     """The numbers of the kernels for pairs; raises NoKernel where there are none."""
-    if _FOLDED and _same(_FOLDED[0][0], problem):
-        return _FOLDED[0][1]
-    _FOLDED[:] = [(problem, _fold(problem))]
-    return _FOLDED[0][1]
+    last = _FOLDED[:1]  # a copy, since another thread may compile another model
+    if last and _same(last[0][0], problem):
+        return last[0][1]
+    folded = _fold(problem)
+    _FOLDED[:] = [(problem, folded)]
+    return folded
 
 
 def _fold(problem: MacProblem) -> FoldedWeights:

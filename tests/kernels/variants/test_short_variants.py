@@ -6,6 +6,7 @@ On this machine the headers' functions are plain C; the emulators run the instru
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -132,3 +133,16 @@ def test_on_an_emulated_core(variant: str, tmp_path: Path) -> None:
         compiled = compile_model(model, target=target, package="platformio")
     result = on_emulator(compiled, board, reference="numpy", samples=2, seed=1, layers=False, workdir=tmp_path)
     assert result.match
+
+
+@pytest.mark.skipif(not shutil.which("arm-none-eabi-gcc"), reason="needs the Arm compiler")
+def test_a_row_by_itself_is_compiled_without_a_warning(tmp_path: Path) -> None:
+    """The compiler knows its number of channels then, and warned of a loop that has no end where there are no channels left."""
+    (tmp_path / "row.tflite").write_bytes(
+        write_tflite(model_of([wide(fully_connected("row", (1, 135), 16, 135, scales=SCALES))]))
+    )
+    compile_model(tmp_path / "row.tflite", target="cortex-m4").write(tmp_path / "package")
+    core = ["-mcpu=cortex-m4", "-mthumb", "-std=c11", "-Wall", "-Wextra", "-Werror", "-O2"]
+    command = ["arm-none-eabi-gcc", *core, "-c", "row.c", "-o", "row.o"]
+    done = subprocess.run(command, cwd=tmp_path / "package", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

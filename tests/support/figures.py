@@ -9,6 +9,7 @@ from typing import Any
 
 from bench import cost as costing
 from bench import cycles as timing
+from bench import pareto as trading
 from bench import stack as stacking
 from bench.boards import TWINS
 
@@ -345,6 +346,15 @@ def cycles() -> tuple[Columns, Rows]:
     return ("net", "Cortex-M4F", "Cortex-M33", "Cortex-M55", "constant bytes read, Cortex-M4F"), rows
 
 
+def pareto() -> tuple[Columns, Rows]:
+    """bench/results_pareto.json: flash against estimated cycles of a Cortex-M4F."""
+    stored = json.loads((BENCH / "results_pareto.json").read_text(encoding="utf-8"))["rows"]
+    return tuple(name.removesuffix(">") for name in trading.COLUMNS), [
+        (network, f"`{options}`" if options.startswith("--") else options, *cells)
+        for network, options, *cells in trading.lines(stored)
+    ]
+
+
 def calibration() -> tuple[Columns, Rows]:
     """bench/published_times.json: measured cycles of a published program, and those of the model."""
     rows: Rows = []
@@ -511,6 +521,7 @@ TABLES = {
     "calibration": calibration,
     "cost": cost,
     "cycles": cycles,
+    "pareto": pareto,
     "estimates": estimates,
     "rtl": rtl,
     "arena": arena,

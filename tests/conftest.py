@@ -3,6 +3,7 @@ and the sibling folder of models where it exists."""
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of each test marked `sweep` keeps a fixed sample, with --share some of the other cases too; --full keeps all of them."""
-    from tests.support.sweep_sampling import KEPT, parse_share, sampled, share
+    from tests.support.sweep_sampling import KEPT, SHARE_VARIABLE, parse_share, sampled, share
 
     if config.getoption("--full"):
         return
@@ -50,6 +51,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         part, parts = parse_share(config.getoption("--share") or "0/1")
     except ValueError as error:
         raise pytest.UsageError(f"--share: {error}") from None
+    if config.getoption("--share"):
+        os.environ[SHARE_VARIABLE] = str(part)
     sweeps: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("sweep") is not None:

@@ -10,8 +10,9 @@
 
 #include "emitc_runtime.h"
 
-/* Whether all runs of all filters end within the array, each part belongs to a weight of its filter, and zeros follow the
- * last run. w: at least one of `bytes` bytes. fours: of the weights of each filter. Each byte is read at most once. */
+/* Whether all runs of all filters end within the array, each part belongs to a weight of its filter, and zeros follow
+ * the last run. w: at least one of `bytes` bytes. fours: of the weights of each filter. Each byte is read at most
+ * once. */
 static inline bool emitc_weights_fours_fit(const int8_t *w, uint32_t bytes, uint32_t filters, uint32_t fours)
 {
     uint32_t at = 0;

@@ -189,7 +189,9 @@ EMITC_ALWAYS_INLINE int8_t *emitc_xpulp_filled(int8_t *to, int32_t value, int32_
     }
     return to;
 #else
-    memset(to, value, (size_t)n);
+    if (n > 0) { /* gcc -O3 warns of the size without it */
+        memset(to, value, (size_t)n);
+    }
     return to + n;
 #endif
 }

@@ -55,6 +55,7 @@ def _run(
 
 
 @needs_boards
+@pytest.mark.sweep(keep=5)
 @pytest.mark.parametrize("name", EMULATED)
 def test_every_emulated_board_proves_the_model(name: str, tmp_path: Path) -> None:
     result = _run(tmp_path, name, layers=True)
@@ -65,7 +66,7 @@ def test_every_emulated_board_proves_the_model(name: str, tmp_path: Path) -> Non
     assert 0 < result.stack_bytes < 64
     assert result.arena_bytes == 32 <= result.ram_bytes < 200
     assert result.code_bytes is not None
-    assert 50 < result.code_bytes < 200
+    assert 50 < result.code_bytes < (300 if name == "qemu_rv32v" else 200), "clang unrolls its loops"
     assert result.constant_bytes == 64
     assert result.model_flash_bytes == result.code_bytes + result.constant_bytes < result.flash_bytes
     assert result.layers is not None
@@ -83,6 +84,7 @@ def test_every_emulated_board_proves_the_model(name: str, tmp_path: Path) -> Non
 
 
 @needs_boards
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize(("name", "isa"), [("qemu_m0", "arm"), ("qemu_m55", "arm"), ("qemu_rv32", "riscv")])
 def test_instructions_and_stack_are_exact_and_the_same_every_time(name: str, isa: str, tmp_path: Path) -> None:
     cases = [([bytes([1, 2, 3, 4])], [bytes([0xA5] * 4)])]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import seeds, unet
+from bench import seeds
+from bench.networks import unet
 from tests.support.models.onnx_net import OnnxNet
 
 STORED = seeds.read_rows(seeds.RESULTS)

@@ -140,6 +140,7 @@ def mapped(function: ctypes._NamedFuncPointer, values: Array, dtype: str) -> Arr
     return result
 
 
+@pytest.mark.sweep(keep=3)
 @pytest.mark.parametrize("compiler", ["gcc", "clang++"])
 @pytest.mark.parametrize("engine", KINDS)
 def test_real_values_become_what_the_engine_makes_of_them(engine: str, compiler: str, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def test_a_good_calibration_costs_little_and_says_how_much(classifier: tuple[Pat
     assert test["compared"] > 0.95 and abs(test["drop"]) <= 0.01 and test["engine_differing"] == 0
 
 
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize(
     ("samples", "causes", "codes"),
     [

@@ -165,6 +165,7 @@ def test_the_keyword_spotter_prints_what_the_interpreter_computes(board: str, tm
 
 
 @pytest.mark.board
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("board", TOOLS)
 def test_the_person_detector_prints_what_the_interpreter_computes(board: str, tmp_path: Path) -> None:
     person, empty = golden("person_detect_int8.tflite", vectors("person_detect_int8", 2))
@@ -308,6 +309,7 @@ const @output@ *@model@_output_0(const @model@_t *self) { return (const @output@
 """
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize(
     ("name", "models", "calls"),
     [

@@ -222,6 +222,7 @@ COMPILED: dict[str, Callable[[], bytes]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(keep=10)
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_file_that_asks_for_too_much_is_refused(case: str, tmp_path: Path) -> None:
     make, expected = REFUSED[case]
@@ -231,6 +232,7 @@ def test_a_file_that_asks_for_too_much_is_refused(case: str, tmp_path: Path) -> 
     assert "Traceback" not in text
 
 
+@pytest.mark.sweep(keep=4)
 @pytest.mark.parametrize("case", COMPILED)
 def test_an_unusual_file_compiles_within_the_limits(case: str, tmp_path: Path) -> None:
     code, text = compiled(COMPILED[case](), tmp_path)

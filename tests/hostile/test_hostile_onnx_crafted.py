@@ -158,6 +158,7 @@ TOO_MUCH: dict[str, tuple[Callable[[], OnnxNet], str]] = {
 COMPILES: dict[str, Callable[[], OnnxNet]] = {"a_row_of_sums": a_row_of_sums, "long_equal_names": long_equal_names}
 
 
+@pytest.mark.sweep(keep=6)
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_endless_work_is_refused(name: str, tmp_path: Path) -> None:
     make, message = TOO_MUCH[name]

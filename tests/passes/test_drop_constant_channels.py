@@ -155,6 +155,7 @@ def test_stays(build: object) -> None:
     assert drop_constant_channels(before) is before
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("disabled", [(), ("drop-constant-channels",)], ids=["on", "off"])
 def test_numbers(tmp_path: Path, disabled: tuple[str, ...]) -> None:
     cases = [PassCase(name, build, ()) for name, (build, _) in DROPPED.items()]

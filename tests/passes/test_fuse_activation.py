@@ -102,6 +102,7 @@ def test_structure(case: PassCase) -> None:
     check_structure("fuse-activation", case)
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("disabled", [(), ("fuse-activation",)], ids=["on", "off"])
 def test_numbers(tmp_path: Path, disabled: tuple[str, ...]) -> None:
     reports = check_numbers(CASES, tmp_path, *disabled)

@@ -101,6 +101,7 @@ def test_sums_are_limited_as_the_engine_limits_them(variant: str, tmp_path: Path
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize(("variant", "board"), [("fpu", "qemu_m4"), ("mve", "qemu_m55")])
 def test_on_emulated_cores(variant: str, board: str, tmp_path: Path) -> None:
     compiled = compiled_for(variant, tmp_path, odd=True, package="platformio")

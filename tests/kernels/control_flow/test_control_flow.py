@@ -119,6 +119,7 @@ def test_a_loop_that_does_not_end_is_an_error_of_the_reference(tmp_path: Path, m
         run_reference(made.graph, [np.zeros(SHAPE, np.int8)])
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("reference", ["tflm", "auto", "numpy"])
 def test_a_loop_without_end_is_reported_before_anything_runs_it(reference: str, tmp_path: Path) -> None:
     """The counter is an input, so that random values keep the loop going for billions of rounds."""

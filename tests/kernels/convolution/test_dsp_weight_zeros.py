@@ -90,6 +90,7 @@ def test_without_working_memory() -> None:
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("optimize", ["speed", pytest.param("size", marks=pytest.mark.sweep)])
 def test_on_an_emulated_cortex_m4(optimize: str, tmp_path: Path) -> None:
     model = tmp_path / "cases.tflite"

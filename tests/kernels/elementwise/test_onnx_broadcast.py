@@ -82,6 +82,7 @@ def broadcasts(op_type: str, dtype: str = "float32") -> list[OnnxCase]:
     return found
 
 
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("op_type", ["Max", "Less", "Greater", "Sum", "Mean"])
 def test_broadcasting(op_type: str) -> None:
     prove_onnx(broadcasts(op_type), samples=2).check()

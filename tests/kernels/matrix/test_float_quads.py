@@ -86,6 +86,7 @@ def _result(variant: str, board: str, folder: Path) -> RunResult:
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize(("variant", "board"), [(v, board) for v, (_, board) in CORES.items()])
 def test_on_emulated_cores(variant: str, board: str, tmp_path: Path) -> None:
     found, plain = (_result(name, board, tmp_path / name) for name in (variant, "portable"))

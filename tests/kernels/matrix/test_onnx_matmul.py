@@ -96,6 +96,7 @@ def qlinear(id: str, a: Computed | Array, b: Computed | Array, name: str) -> Onn
     return OnnxCase(id, "QLinearMatMul", inputs)
 
 
+@pytest.mark.sweep(keep=2)
 @pytest.mark.parametrize("name", QUANTIZATIONS)
 def test_qlinear_matmul_has_the_engines_bits(name: str) -> None:
     dtype, info = QUANTIZATIONS[name][0], np.iinfo(QUANTIZATIONS[name][0])

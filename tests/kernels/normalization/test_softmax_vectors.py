@@ -22,6 +22,7 @@ CASES: list[Case] = [*test_softmax.CASES[:8], *SHORTS[:4]]
 """Rows that fill registers, and rows that leave lanes over."""
 
 
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize(
     ("cases", "engine"),
     [(test_softmax.CASES, "tflm"), (test_softmax.LONG, None), (SHORTS, "tflm")],

@@ -148,6 +148,7 @@ def test_pools_of_legacy_models() -> None:
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("cases", [_pools, _counts])
 def test_on_an_emulated_cortex_m4(cases: Callable[[], Iterator[Case]], tmp_path: Path) -> None:
     model = tmp_path / "cases.tflite"

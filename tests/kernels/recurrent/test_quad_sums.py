@@ -42,6 +42,7 @@ def test_on_this_machine(variant: str, cases: list[Case]) -> None:
 @pytest.mark.skipif(
     not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
 )
+@pytest.mark.sweep(keep=1)
 @pytest.mark.parametrize("variant", CORES)
 def test_on_an_emulated_core(variant: str, tmp_path: Path) -> None:
     target, board = CORES[variant]

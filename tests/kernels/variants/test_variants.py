@@ -242,7 +242,7 @@ def _lean(bound: BoundNode, target: Target, row: Variant | None = None) -> float
     return 0.0 if (row.name if row else "portable") == "dsp-noscratch" else 1.0
 
 
-@pytest.mark.sweep(keep=1)
+@pytest.mark.sweep(keep=0)
 @pytest.mark.parametrize(
     "cases", [MORE, test_conv_2d.CASES, test_depthwise_conv_2d.CASES], ids=["more", "conv", "depthwise"]
 )

@@ -447,7 +447,7 @@ emulated = pytest.mark.skipif(
 
 
 @emulated
-@pytest.mark.sweep(keep=1)
+@pytest.mark.sweep(keep=0)
 @pytest.mark.parametrize("variant", sorted(TARGETS))
 def test_on_emulated_cores(variant: str, tmp_path: Path) -> None:
     board = "qemu_m55" if variant == "mve" else "qemu_m4"

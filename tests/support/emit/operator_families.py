@@ -232,6 +232,24 @@ VARIANT_TARGETS = {row.name: _CORES[row.feature] for kernel in registry().values
 """A core for each variant of the kernels."""
 
 
+def _representatives_of_variants(grouped: Sequence[tuple[list[Case], Graph]], target: str) -> dict[str, list[Case]]:
+    """The first case of each kernel of each variant for the target, by the variant's name, whatever the kernels cost.
+
+    grouped: cases and the graph of them. Kernels that only a budget of flash or scratch gives are left out.
+    """
+    chosen: dict[str, dict[object, Case]] = {}
+    for group, graph in grouped:
+        for index, choice in portable(graph, target).choices.items():
+            bound = graph.bind(graph.nodes[index])
+            for candidate in choice.offers[PORTABLE].within(None).candidates:
+                if VARIANT_TARGETS.get(candidate.variant) == target:
+                    layer, case = candidate.make(), group[index]
+                    of_variant = chosen.setdefault(candidate.variant, {})
+                    key = (case.opcode, layer.kernel_name, _form(layer), bound.output.dtype)
+                    of_variant.setdefault(key, replace(case, id=f"{len(of_variant)}_{case.id}"))
+    return {name: list(cases.values()) for name, cases in chosen.items()}
+
+
 def variant_families(folder: Path) -> Iterator[Compiled]:
     """The layers of the operators that have variants, once for each variant: the first case of each of its kernels."""
     modules = (
@@ -265,22 +283,20 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
     cases += [case for table in tables.values() for case in table()]
     groups = [cases[first : first + _AT_ONCE] for first in range(0, len(cases), _AT_ONCE)]
     grouped = [(group, run_passes(graph_of(*group))[0]) for group in groups]
+    chosen = {
+        name: choice
+        for target in sorted(set(VARIANT_TARGETS.values()))
+        for name, choice in _representatives_of_variants(grouped, target).items()
+    }
     for name, target in VARIANT_TARGETS.items():
         file = folder / f"family_{name.replace('-', '_')}.tflite"
 
         def preferring(bound: BoundNode, core: Target, row: Variant | None = None, wanted: str = name) -> float:
             return 0.0 if row and row.name == wanted else cost_of(bound, core, row)
 
-        with patch.object(backend, "cost_of", preferring):
-            chosen: dict[object, Case] = {}
-            for group, graph in grouped:
-                for node in lower_nodes(portable(graph, target)):
-                    if node.layer.variant == name:
-                        case = group[node.bound.node.index]
-                        key = (case.opcode, node.layer.kernel_name, _form(node.layer), node.bound.output.dtype)
-                        chosen.setdefault(key, replace(case, id=f"{len(chosen)}_{case.id}"))
-            if chosen:
-                file.write_bytes(write_tflite(model_of(list(chosen.values()))))
+        if name in chosen:
+            file.write_bytes(write_tflite(model_of(chosen[name])))
+            with patch.object(backend, "cost_of", preferring):
                 yield compile_model(file, target=target)
     module = _module(_tests("test_winograd.py"))
     for name in module.VARIANTS if module else ():  # no limit of scratch gives them without being asked for

@@ -192,14 +192,16 @@ class _Steps:
 def _steps(results: Int64, zeros: tuple[int, int, int]) -> _Steps | None:
     """The results by product; None where two pairs of one product differ, or where a larger product has a smaller result."""
     products = ((BYTES - zeros[0])[:, None] * (BYTES - zeros[1])[None, :]).reshape(-1)
-    order = np.argsort(products, kind="stable")
-    products, values = products[order], results.reshape(-1)[order]
-    first = np.flatnonzero(np.concatenate([[True], products[1:] != products[:-1]]))
-    lowest, highest = np.minimum.reduceat(values, first), np.maximum.reduceat(values, first)
-    if (lowest != highest).any() or (np.diff(lowest) < 0).any():
+    values, smallest = results.reshape(-1), int(products.min())
+    by_product = np.full(int(products.max()) - smallest + 1, -_UNBOUNDED, np.int64)
+    by_product[products - smallest] = values
+    if (by_product[products - smallest] != values).any():
+        return None
+    occurring = np.flatnonzero(by_product > -_UNBOUNDED)
+    products, lowest = occurring + smallest, by_product[occurring]
+    if (np.diff(lowest) < 0).any():
         return None
     rises = np.flatnonzero(np.diff(lowest) > 0)
-    products = products[first]
     largest = int(np.abs(products).max())
     at, reached, before, limit = products[rises + 1], lowest[rises + 1], products[rises], lowest[rises] + 1
     distances, differences = at[:, None] - before[None, :], reached[:, None] - limit[None, :]

@@ -17,7 +17,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, reduce
 from itertools import chain
+from operator import or_
 from typing import NamedTuple
 
 from emitc.planner.buffers import DEFAULT_ALIGNMENT, Distance, round_up
@@ -121,6 +123,8 @@ class OrderProblem:
             touched,
             [sum(grid(request.size_bytes) for request in step.scratch) for step in self.steps],
             [tuple(pair for pair in candidates if pair.saving > 0 and pair.left != pair.right) for candidates in pairs],
+            [reduce(or_, (users[name] for name in names), 0) for names in touched],
+            [{} for _ in touched],
         )
 
 
@@ -145,11 +149,12 @@ def best_order(problem: OrderProblem, max_states: int = MAX_STATES) -> tuple[int
     return order if order is not None and problem.peak(order) < given_peak else file_order
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Costs:
     """Sizes on the grid and who touches what; names and steps by number, sets of steps as bits.
 
-    pairs: by step, the overlaps it may use, each from a name that it reads to one that it writes.
+    pairs: by step, the overlaps it may use, each from a name that it reads to one that it writes. near: by step, those
+    that touch a name that it touches, as bits. changes: by step and those of `near` that are done, what `_change` gave.
     """
 
     size: list[int]
@@ -159,9 +164,10 @@ class _Costs:
     touched: list[list[int]]
     scratch: list[int]
     pairs: list[tuple[Overlap, ...]]
-    saved: dict[tuple[int, tuple[bool, ...]], int] = field(default_factory=dict)
+    near: list[int]
+    changes: list[dict[int, tuple[int, int]]]
 
-    @property
+    @cached_property
     def unread(self) -> int:
         """Bytes of inputs that nobody reads: they are held during the first step only."""
         return sum(self.size[name] for name in self.inputs - self.outputs if not self.users[name])
@@ -172,29 +178,29 @@ class _Costs:
 
     def of(self, step: int, done: int, alive: int) -> tuple[int, int]:
         """(bytes held while `step` runs after the steps `done`, bytes alive after it); `alive` bytes before it."""
+        near = done & self.near[step]
+        change = self.changes[step].get(near)
+        if change is None:
+            change = self.changes[step][near] = self._change(step, near)
+        held = alive + change[0]
+        return held if done else held + self.unread, alive + change[1]
+
+    def _change(self, step: int, done: int) -> tuple[int, int]:
+        """Bytes more than before `step`: while it runs, and after it. Only the steps that touch the same names matter."""
         after = done | 1 << step
-        live_bytes, left = alive + self.scratch[step], alive
+        held, left = self.scratch[step], 0
         for name in self.touched[step]:
             users = self.users[name]
             if not users & done and name not in self.inputs:
-                live_bytes += self.size[name]
+                held += self.size[name]
                 left += self.size[name]
             if not users & ~after and name not in self.outputs:
                 left -= self.size[name]
-        if not done:
-            live_bytes += self.unread
-        return live_bytes - self._saving(step, done, after), left
+        return held - self._saving(step, done, after), left
 
     def _saving(self, step: int, done: int, after: int) -> int:
-        pairs = self.pairs[step]
-        if not pairs:
-            return 0
-        usable = tuple(self._usable(pair, done, after) for pair in pairs)
-        key = step, usable
-        if key not in self.saved:
-            used = [pair for pair, use in zip(pairs, usable, strict=True) if use]
-            self.saved[key] = bytes_saved(self.size, used)
-        return self.saved[key]
+        used = [pair for pair in self.pairs[step] if self._usable(pair, done, after)]
+        return bytes_saved(self.size, used) if used else 0
 
     def _usable(self, pair: Overlap, done: int, after: int) -> bool:
         if pair.left in self.outputs or self.users[pair.left] & ~after:
@@ -208,6 +214,15 @@ class _Costs:
             for step, names in enumerate(self.touched)
         ]
         return max([self.at_start() + self.unread, *own])
+
+
+class _Move(NamedTuple):
+    """A step after a state: the set of steps that are done then, the peak until then, and the bytes alive after it."""
+
+    done: int
+    peak: int
+    alive: int
+    step: int
 
 
 class _State(NamedTuple):
@@ -251,22 +266,24 @@ class _Search:
         self._work = _WORK
         reached = {0: self._start.peak}
         # Of equal peaks the larger set goes first, then the one found first: an easy net is walked straight through.
-        queue = [(self._start.peak, 0, 0, self._start)]
+        queue: list[tuple[int, int, int, _State, _Move | None]] = [(self._start.peak, 0, 0, self._start, None)]
         visited = 0
         while queue:
-            state = heapq.heappop(queue)[-1]
+            _, _, _, state, last = heapq.heappop(queue)
+            if last is not None:
+                if last.peak > reached[last.done]:
+                    continue
+                state = self._after(state, last)
             if state.done == self._everything:
                 return state.path(), True
-            if state.peak > reached[state.done]:
-                continue
-            for following in self._next(state):
-                if reached.get(following.done, self._limit) <= following.peak:
+            for move in self._moves(state):
+                if reached.get(move.done, self._limit) <= move.peak:
                     continue
                 visited += 1
                 if visited > max_states or self._work < 0:
                     return None, False
-                reached[following.done] = following.peak
-                heapq.heappush(queue, (following.peak, -following.done.bit_count(), visited, following))
+                reached[move.done] = move.peak
+                heapq.heappush(queue, (move.peak, -move.done.bit_count(), visited, state, move))
         return None, True
 
     def beam(self, width: int) -> tuple[int, ...] | None:
@@ -274,31 +291,35 @@ class _Search:
         states = [self._start]
         self._work = _BEAM_WORK * _WORK
         for _ in self._waits:
-            level: dict[int, _State] = {}
+            level: dict[int, tuple[_State, _Move]] = {}
             for state in states:
                 if self._work < 0:
                     return None
-                for following in self._next(state):
-                    known = level.get(following.done)
-                    if known is None or following.peak < known.peak:
-                        level[following.done] = following
-            states = sorted(level.values(), key=lambda state: (state.peak, state.alive))[:width]
+                for move in self._moves(state):
+                    known = level.get(move.done)
+                    if known is None or move.peak < known[1].peak:
+                        level[move.done] = state, move
+            best = sorted(level.values(), key=lambda way: (way[1].peak, way[1].alive))[:width]
+            states = [self._after(state, move) for state, move in best]
         return states[0].path() if states else None
 
-    def _next(self, state: _State) -> list[_State]:
-        """The states one step on that stay below the limit; only one where its step can do no harm."""
-        following_states = []
+    def _moves(self, state: _State) -> list[_Move]:
+        """The steps that may be next and stay below the limit; only one where that can do no harm."""
+        moves = []
         self._work -= len(state.ready) ** 2
         for step in state.ready:
             live_bytes, left = self._costs.of(step, state.done, state.alive)
             harmless = live_bytes <= state.peak and left <= state.alive
             if not harmless and live_bytes >= self._limit:
                 continue
-            done = state.done | 1 << step
-            freed = [i for i in self._followers[step] if not self._waits[i] & ~done]
-            ready = (*(i for i in state.ready if i != step), *freed)
-            following = _State(done, max(state.peak, live_bytes), left, ready, state, step)
+            move = _Move(state.done | 1 << step, max(state.peak, live_bytes), left, step)
             if harmless:
-                return [following]
-            following_states.append(following)
-        return following_states
+                return [move]
+            moves.append(move)
+        return moves
+
+    def _after(self, state: _State, move: _Move) -> _State:
+        """The state that a move leads to."""
+        freed = [i for i in self._followers[move.step] if not self._waits[i] & ~move.done]
+        ready = (*(i for i in state.ready if i != move.step), *freed)
+        return _State(move.done, move.peak, move.alive, ready, state, move.step)

@@ -26,14 +26,16 @@ from pathlib import Path
 from typing import Any
 
 from bench.corpus import CORPUS
-from bench.least_squares import relative_fit, weighted_fit
+from bench.least_squares import anchored_fit, relative_fit, weighted_fit
 from bench.networks.cost import draw
+from emitc.backends.partition import Partition
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model, plan_model
 from emitc.errors import EmitcError
-from emitc.explore.cost import cost
-from emitc.explore.kernel_counts import FILE, code_parts, family, kernel_name, stem
-from emitc.explore.layer_work import work_of
+from emitc.explore.cost import cost, overhead_of
+from emitc.explore.kernel_counts import FILE, code_parts, constant_parts, family, stem
+from emitc.explore.layer_cycles import Work, layer_works
+from emitc.program import Program
 from emitc.report.tables import table
 from emitc.target import load_board, load_target
 from emitc.writers.tflite import write_tflite
@@ -51,10 +53,16 @@ TARGETS = {
 own."""
 _PRIORS = (1e-3, 0.03, 0.1)
 """Weights of the prior of stems, families and kernels: 0.1 is that of a tenth of a count."""
+_TRACED = 4
+"""Instructions around a layer where layers are counted, which a model has not otherwise."""
+_ROUNDS = 3
+"""Fits with the counts of segments, each split as the fit before it says."""
 _LEAST = 1000
 """Instructions of a model from which its cycles are taken."""
-_CODE_PRIOR = {"kernel": 1.0, "family": 0.5, "stem": 0.2, "more": 0.3}
+_CODE_PRIOR = {"kernel": 1.0, "family": 0.5, "stem": 0.2, "alone": 0.3, "shared": 0.3, "more": 0.3}
 """How dear bytes of code are that one kernel has alone, against those that many share."""
+_CONSTANT_ANCHORS = {"params": (1.0, 8.0), "tables": (0.0, 3.0)}
+"""Parameters are kept mostly, and most kernels have no table of the runtime; see `anchored_fit`."""
 Row = dict[str, Any]
 Layers = list[tuple[str, dict[str, float], int]]
 
@@ -94,13 +102,13 @@ def measured(model: str, board: str, places: Places) -> Row:
     by_rows = bool(compiled.program.segments)
     settings: dict[str, Any] = {"reference": "numpy", "samples": 1, "seed": 0, "workdir": None}
     try:
-        run = layered = on_emulator(compiled, board, layers=not by_rows, **settings)
+        run = layered = on_emulator(compiled, board, layers=True, **settings)
         if by_rows:
             whole = compile_model(path, target=target, package="platformio", disabled=frozenset({"streaming"}))
             layered = on_emulator(whole, board, layers=True, **settings)
     except EmitcError as error:
         return row | {"refused": error.what}
-    return row | {
+    row |= {
         "instructions": run.count,
         "whole": layered.count,
         "cycles": round(run.estimate.zero_wait.cycles) if run.estimate else 0,
@@ -108,6 +116,7 @@ def measured(model: str, board: str, places: Places) -> Row:
         "constants": run.constant_bytes,
         "layers": [[layer.index, layer.count] for layer in layered.layers or ()],
     }
+    return row | {"stages": [[layer.index, layer.count] for layer in run.layers or ()]} if by_rows else row
 
 
 def stored() -> list[Row]:
@@ -128,52 +137,127 @@ def write_rows(path: Path, what: str, rows: Sequence[Row]) -> None:
     path.write_text(f'{{"what":"{what}","rows":[\n{lines}\n]}}\n', encoding="utf-8")
 
 
-def works(row: Row, places: Places) -> tuple[Layers, list[str], int]:
-    """The layers of a counted model with their work and count; the kernels of its layers and those that run by rows."""
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A counted model. layers: kernels with their work and count. segments: layers that run by rows, with the count of all
+    together. kernels, params: of the default plan's layers, how many parameters each has. row_calls: layers that run by
+    rows. tables: bytes of its own constants."""
+
+    layers: Layers
+    segments: list[tuple[list[Work], float]]
+    kernels: list[str]
+    params: list[int]
+    row_calls: int
+    tables: int
+
+
+def works(row: Row, places: Places) -> Counted:
+    """What the fit needs to know of a counted model."""
     target, path = load_board(row["board"]).target, places.file_of(row["model"])
-    _, default = plan_model(path, target=target)
+    partition, default = plan_model(path, target=target)
+    by_rows = {call.step.index for segment in default.segments for call in segment.calls}
     row_calls = sum(len(segment.calls) for segment in default.segments)
-    without = frozenset({"streaming"} if row_calls else ())
-    partition, _ = plan_model(path, target=target, disabled=without)
-    nodes = {bound.node.index: bound for bound in partition.graph.bound()}
-    layers = [
-        (kernel_name(partition.layers[index]), work_of(nodes[index], partition.layers[index]), count)
-        for index, count in row["layers"]
-        if count > 0 and index in nodes
+    layers: Layers = []
+    segments = []
+    if by_rows:
+        stages = dict(row.get("stages", ()))
+        layers += _counted(
+            partition, default, {index: count for index, count in stages.items() if index not in by_rows}
+        )
+        segments = _segments(partition, default, stages)
+        partition, whole = plan_model(path, target=target, disabled=frozenset({"streaming"}))
+        layers += _counted(partition, whole, dict(row["layers"]))
+    else:
+        layers += _counted(partition, default, dict(row["layers"]))
+    steps = list(default.every_step)
+    params = [len(step.params) for step in steps]
+    return Counted(layers, segments, [step.kernel for step in steps], params, row_calls, default.constant_bytes)
+
+
+def _counted(partition: Partition, program: Program, counts: Mapping[int, int]) -> Layers:
+    """The layers of a program with their work, as far as they have a count."""
+    known = layer_works(partition, program)
+    return [(*known[index], count - _TRACED) for index, count in counts.items() if count > _TRACED and index in known]
+
+
+def _segments(partition: Partition, program: Program, counts: Mapping[int, int]) -> list[tuple[list[Work], float]]:
+    """The segments of a program with what their layers take together. The overhead of the schedule is taken off."""
+    known = layer_works(partition, program)
+    members = [[call.step.index for call in segment.calls] for segment in program.segments]
+    total = sum(counts.get(indices[-1], 0) for indices in members)
+    share = 1 - min(0.5, overhead_of(partition, program) / total) if total else 0.0
+    return [
+        ([known[index] for index in indices], counts[indices[-1]] * share)
+        for indices in members
+        if indices[-1] in counts and all(index in known for index in indices)
     ]
-    return layers, [step.kernel for step in default.every_step], row_calls
+
+
+class Coefficients:
+    """The fit of counted layers: coefficients by kernels, by families and by stems."""
+
+    def __init__(self, layers: Layers) -> None:
+        groups: tuple[dict[str, list[Any]], ...] = (defaultdict(list), defaultdict(list), defaultdict(list))
+        for kernel, work, count in layers:
+            for group, name in zip(groups, (stem(kernel), family(kernel), kernel), strict=True):
+                group[name].append((work, count))
+        self.layers = {name: len(counts) for name, counts in sorted(groups[2].items())}
+        self.stems = {name: relative_fit(rows, {}, _PRIORS[0]) for name, rows in groups[0].items()}
+        self.families = {
+            name: relative_fit(rows, self.stems[stem(name)], _PRIORS[1]) for name, rows in groups[1].items()
+        }
+        self.kernels = {
+            name: relative_fit(rows, self.families[family(name)], _PRIORS[2]) for name, rows in groups[2].items()
+        }
+
+    def of(self, kernel: str, work: Mapping[str, float]) -> float:
+        """Instructions of a layer, 0 where none of its kind was counted."""
+        found = self.kernels.get(kernel) or self.families.get(family(kernel)) or self.stems.get(stem(kernel)) or {}
+        return sum(value * work.get(name, 0.0) for name, value in found.items())
+
+    def split(self, segments: Sequence[tuple[list[Work], float]]) -> Layers:
+        """The layers of segments, each with the share of the count that the estimates have."""
+        layers: Layers = []
+        for members, count in segments:
+            estimates = [self.of(*member) for member in members]
+            if min(estimates) > 0:
+                layers += [
+                    (*member, round(count * value / sum(estimates)))
+                    for member, value in zip(members, estimates, strict=True)
+                ]
+        return layers
 
 
 def fitted(rows: Sequence[Row], board: str, places: Places) -> Row:
     """What `kernel_counts.json` has for a board."""
-    groups: tuple[dict[str, list[Any]], ...] = (defaultdict(list), defaultdict(list), defaultdict(list))
-    sizes, cycles, ratios = [], [], []
+    layers, segments, sizes, constants, cycles, ratios = [], [], [], [], [], []
     for row in rows:
-        layers, kernels, row_calls = works(row, places)
-        for kernel, work, count in layers:
-            for group, name in zip(groups, (stem(kernel), family(kernel), kernel), strict=True):
-                group[name].append((work, count))
-        sizes.append((code_parts(kernels, row_calls), row["code"]))
+        counted = works(row, places)
+        layers += counted.layers
+        segments += counted.segments
+        sizes.append((code_parts(counted.kernels, counted.row_calls), row["code"]))
+        constants.append((constant_parts(counted.kernels, counted.params), row["constants"] - counted.tables))
         if row["cycles"] and row["instructions"] > _LEAST and row["whole"] == row["instructions"]:
             parts: Counter[str] = Counter()
-            for kernel, _, count in layers:
+            for kernel, _, count in counted.layers:
                 parts[stem(kernel)] += count
             cycles.append((dict(parts), row["cycles"]))
             ratios.append(row["cycles"] / row["instructions"])
-    stems = {name: relative_fit(counts, {}, _PRIORS[0]) for name, counts in groups[0].items()}
-    families = {name: relative_fit(counts, stems[stem(name)], _PRIORS[1]) for name, counts in groups[1].items()}
-    kernels_of = {name: relative_fit(counts, families[family(name)], _PRIORS[2]) for name, counts in groups[2].items()}
+    fit = Coefficients(layers)
+    for _ in range(_ROUNDS):
+        fit = Coefficients(layers + fit.split(segments))
     mean = statistics.mean(ratios) if ratios else 0.0
     return {
         "targets": TARGETS[board],
         "models": len(rows),
-        "layers": {name: len(counts) for name, counts in sorted(groups[2].items())},
+        "layers": fit.layers,
         "cycles_per_instruction": round(mean, 4),
-        "cycles": relative_fit(cycles, dict.fromkeys(stems, mean), _PRIORS[1]) if cycles else {},
-        "kernels": dict(sorted(kernels_of.items())),
-        "families": {name: families[name] for name in sorted(families) if name not in kernels_of},
-        "stems": {name: stems[name] for name in sorted(stems) if name not in families},
+        "cycles": relative_fit(cycles, dict.fromkeys(fit.stems, mean), _PRIORS[1]) if cycles else {},
+        "kernels": dict(sorted(fit.kernels.items())),
+        "families": {name: fit.families[name] for name in sorted(fit.families) if name not in fit.kernels},
+        "stems": {name: fit.stems[name] for name in sorted(fit.stems) if name not in fit.families},
         "code": weighted_fit(sizes, lambda name: _CODE_PRIOR.get(name.partition(" ")[0], 0.0)),
+        "constants": anchored_fit(constants, lambda name: _CONSTANT_ANCHORS.get(name.partition(" ")[0], (0.0, 0.0))),
     }
 
 

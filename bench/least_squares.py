@@ -76,5 +76,15 @@ def weighted_fit(rows: Rows, dear: Callable[[str], float], weight: float = 1e-4)
     return _named(names, non_negative(np.vstack([a, kept]), wanted))
 
 
+def anchored_fit(rows: Rows, anchor: Callable[[str], tuple[float, float]]) -> dict[str, float]:
+    """Coefficients by name for values whose errors are all alike. anchor: of a name, the coefficient that it has without a
+    reason for another one, and how dear it is to differ by 1, in the unit of the values."""
+    names = sorted({name for parts, _ in rows for name, value in parts.items() if value})
+    a = np.array([[parts.get(name, 0.0) for name in names] for parts, _ in rows])
+    usual = np.array([anchor(name) for name in names])
+    wanted = np.concatenate([np.array([value for _, value in rows]), usual[:, 0] * usual[:, 1]])
+    return _named(names, non_negative(np.vstack([a, np.diag(usual[:, 1])]), wanted))
+
+
 def _named(names: Sequence[str], values: Matrix) -> dict[str, float]:
     return {name: float(f"{value:.5g}") for name, value in zip(names, values, strict=True) if value > 0}

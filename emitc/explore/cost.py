@@ -111,10 +111,8 @@ def cost_of(partition: Partition, program: Program, optimize: str = "speed") -> 
     """What a program costs on its target. optimize: as in `Options`; what was counted is code for speed."""
     target = load_target(program.origin.target)
     counts = counts_of(program, optimize)
-    rough = {assignment.index: assignment.cost for assignment in partition.assignments}
     layers = layer_costs(partition, program, counts)
-    # What the schedule adds to layers that run whole.
-    overhead = max(0.0, program.estimated_cycles - sum(rough.values()))
+    overhead = overhead_of(partition, program)
     instructions = sum(layer.instructions for layer in layers) + round(overhead)
     kernels = [step.kernel for step in program.every_step]
     row_calls = sum(len(segment.calls) for segment in program.segments)
@@ -125,7 +123,7 @@ def cost_of(partition: Partition, program: Program, optimize: str = "speed") -> 
         program.plan.arena_bytes,
         program.plan.lower_bound_bytes,
         program.state_bytes,
-        _constant_bytes(program, kernels),
+        _constant_bytes(program, kernels, counts),
         round(counts.code_bytes(kernels, row_calls)) if counts else 0,
         instructions,
         round(_cycles(partition, layers, overhead, counts)),
@@ -138,6 +136,11 @@ def cost_of(partition: Partition, program: Program, optimize: str = "speed") -> 
     )
 
 
+def overhead_of(partition: Partition, program: Program) -> float:
+    """Instructions that the schedule adds to layers that run whole, by the rough costs that it was chosen with."""
+    return max(0.0, program.estimated_cycles - sum(assignment.cost for assignment in partition.assignments))
+
+
 def _cycles(partition: Partition, layers: tuple[LayerCost, ...], overhead: float, counts: KernelCounts | None) -> float:
     """Of one inference: the layers' instructions, each with the cycles of its kernel; as many where nothing is known."""
     if counts is None or not counts.cycles_per_instruction:
@@ -146,9 +149,12 @@ def _cycles(partition: Partition, layers: tuple[LayerCost, ...], overhead: float
     return own + overhead * counts.cycles_per_instruction
 
 
-def _constant_bytes(program: Program, kernels: list[str]) -> int:
-    """Constants as the linker lays them out: the compiler keeps the parameters of layers that share a kernel."""
+def _constant_bytes(program: Program, kernels: list[str], counts: KernelCounts | None) -> int:
+    """Constants as the linker lays them out: the tables, and of the parameters what the compiler keeps."""
+    params = [len(step.params) for step in program.every_step]
+    if counts is not None:
+        return program.constant_bytes + round(counts.constant_bytes(kernels, params))
     shared = Counter(kernels)
-    params = sum(len(step.params) for step in program.every_step if shared[step.kernel] > 1)
-    total = program.constant_bytes + PARAMETER_BYTES * params
+    kept = sum(count for kernel, count in zip(kernels, params, strict=True) if shared[kernel] > 1)
+    total = program.constant_bytes + PARAMETER_BYTES * kept
     return -(-total // CONSTANT_ALIGNMENT) * CONSTANT_ALIGNMENT

@@ -53,7 +53,8 @@ def stem(kernel: str) -> str:
 
 
 def code_parts(kernels: Iterable[str], row_calls: int) -> dict[str, float]:
-    """What the bytes of code are a sum of: every model, its layers, those that run by rows, and its kernels.
+    """What the bytes of code are a sum of: every model, its layers, those that run by rows, and its kernels. A kernel of one
+    layer is compiled for its parameters.
 
     kernels: one for each layer. row_calls: layers that run by rows.
     """
@@ -63,7 +64,24 @@ def code_parts(kernels: Iterable[str], row_calls: int) -> dict[str, float]:
     for kernel, layers in counts.items():
         for part in (f"kernel {kernel}", f"family {family(kernel)}", f"stem {stem(kernel)}"):
             parts[part] = 1
+        parts[f"{'shared' if layers > 1 else 'alone'} {stem(kernel)}"] += 1
         parts[f"more {stem(kernel)}"] += layers - 1
+    return dict(parts)
+
+
+def constant_parts(kernels: Iterable[str], params: Iterable[int]) -> dict[str, float]:
+    """What the bytes of constants are a sum of, without the model's tables: parameters of layers that share a kernel, as
+    far as the compiler keeps them, and tables of the runtime and of libraries.
+
+    kernels: one for each layer. params: how many parameters each layer has.
+    """
+    names = list(kernels)
+    layers = Counter(names)
+    parts: Counter[str] = Counter({"model": 1})
+    for kernel, count in zip(names, params, strict=True):
+        if layers[kernel] > 1:
+            parts[f"params {stem(kernel)}"] += PARAMETER_BYTES * count
+        parts[f"tables {stem(kernel)}"] = 1
     return dict(parts)
 
 
@@ -75,7 +93,7 @@ class KernelCounts:
     stems: coefficients by name; a family stands in for a kernel that was never counted, a stem for a family.
     cycles_per_instruction: the mean of the models, by the cycle model of the board's core, 0 where it
     has none. cycles: the same by stem. code:
-    bytes by the names of `code_parts`.
+    bytes by the names of `code_parts`. constants: by those of `constant_parts`.
     """
 
     board: str
@@ -86,6 +104,7 @@ class KernelCounts:
     cycles_per_instruction: float
     cycles: Mapping[str, float]
     code: Mapping[str, float]
+    constants: Mapping[str, float]
 
     def instructions(self, kernel: str, work: Mapping[str, float]) -> float | None:
         """Of one run of a layer; None where neither the kernel nor one like it was counted."""
@@ -100,7 +119,15 @@ class KernelCounts:
 
     def code_bytes(self, kernels: Iterable[str], row_calls: int) -> float:
         """Bytes of code of a model, runtime and library routines included. Arguments: as of `code_parts`."""
-        return sum(self.code.get(name, 0.0) * value for name, value in code_parts(kernels, row_calls).items())
+        return _total(self.code, code_parts(kernels, row_calls))
+
+    def constant_bytes(self, kernels: Iterable[str], params: Iterable[int]) -> float:
+        """Bytes of constants without the model's tables. Arguments: as of `constant_parts`."""
+        return _total(self.constants, constant_parts(kernels, params))
+
+
+def _total(coefficients: Mapping[str, float], parts: Mapping[str, float]) -> float:
+    return sum(coefficients.get(name, 0.0) * value for name, value in parts.items())
 
 
 @lru_cache(maxsize=1)
@@ -116,6 +143,7 @@ def _stored() -> tuple[KernelCounts, ...]:
             row["cycles_per_instruction"],
             row["cycles"],
             row["code"],
+            row["constants"],
         )
         for name, row in boards.items()
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 from emitc.backends.contract import PORTABLE
 from emitc.backends.partition import Partition
@@ -10,6 +11,9 @@ from emitc.explore.kernel_counts import KernelCounts, counts_for, kernel_name
 from emitc.explore.layer_work import work_of
 from emitc.program import Program
 from emitc.target import load_target
+
+Work = tuple[str, dict[str, float]]
+"""A layer's kernel, and its work as of `work_of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +36,38 @@ def counts_of(program: Program, optimize: str) -> KernelCounts | None:
     return counts_for(load_target(program.origin.target)) if optimize == "speed" else None
 
 
+def layers_by_kernel(partition: Partition) -> Counter[str]:
+    """How many layers have each kernel."""
+    return Counter(kernel_name(layer) for layer in partition.layers.values())
+
+
+def layer_works(partition: Partition, program: Program) -> dict[int, Work]:
+    """Kernel and work of each layer of emitc's own kernels, by its index.
+
+    A layer that runs by rows has the parameters of one row in the program, and does that for each row that it makes.
+    """
+    nodes = {bound.node.index: bound for bound in partition.graph.bound()}
+    layers_of = layers_by_kernel(partition)
+    rows = {call.step.index: call.makes.rows for segment in program.segments for call in segment.calls}
+    works = {}
+    for step in program.steps:
+        layer, bound = partition.layers.get(step.index), nodes.get(step.index)
+        if layer is not None and bound is not None and step.backend == PORTABLE:
+            name = kernel_name(layer)
+            part = replace(layer, params=step.params) if step.index in rows else layer
+            works[step.index] = name, work_of(bound, part, layers_of[name] > 1, rows.get(step.index, 1))
+    return works
+
+
 def layer_costs(partition: Partition, program: Program, counts: KernelCounts | None) -> tuple[LayerCost, ...]:
     """The layers in their order."""
     rough = {assignment.index: assignment.cost for assignment in partition.assignments}
-    nodes = {bound.node.index: bound for bound in partition.graph.bound()}
+    works = layer_works(partition, program) if counts is not None else {}
     rows = []
     for step in program.steps:
-        layer, bound = partition.layers.get(step.index), nodes.get(step.index)
         from_counts = None
-        if counts is not None and layer is not None and bound is not None and step.backend == PORTABLE:
-            from_counts = counts.instructions(kernel_name(layer), work_of(bound, layer))
+        if counts is not None and step.index in works:
+            from_counts = counts.instructions(*works[step.index])
         instructions = rough.get(step.index, 0.0) if from_counts is None else from_counts
         constants = sum(constant.table.size_bytes for constant in step.constants)
         counted = from_counts is not None

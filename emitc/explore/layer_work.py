@@ -10,42 +10,97 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from emitc.explore.group_work import plane_work, row_groups
+from emitc.explore.vector_work import filters_with_memory, vector_products, vector_windows
 from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
 from emitc.layer import Layer
+from emitc.target import MVE
 
 _MOST_ROWS = 1 << 16
 """Outputs along a dimension up to which the positions of a window are looked at one by one."""
 
+_VECTOR_KEPT = ("pixels", "lines", "channels", "taps", "gathered", "edge")
+"""Of windows, what also counts on a core with vector registers."""
+_SHORT_RUN = 32
+"""Bytes of a run up to which a compiler needs no call."""
+_LANES = {"s16": 8, "float": 4}
+"""Values in a register, by words of kernels; 16 of other kernels."""
 
-def work_of(bound: BoundNode, layer: Layer) -> dict[str, float]:
-    """The numbers of one run of a layer.
 
-    once: 1. work: as the operator counts it, multiply-accumulates mostly. inputs, outputs: elements. rows: outputs over
-    those of the last dimension. Of copies: bytes, and runs of them that lie together. Of windows, and of products of
-    matrices as far as they have it: pixels; taps and gathered: positions and values of the input that windows meet;
-    tap_rows: rows of windows; lines: output rows; channels, weights: of the filters; edge: pixels whose windows reach
-    out of the input; and what loops over several channels, pixels or values leave over.
+def work_of(bound: BoundNode, layer: Layer, shared: bool, runs: int = 1) -> dict[str, float]:
+    """The numbers of a layer in one inference. shared: whether other layers have its kernel; a kernel of one layer is compiled
+    for its parameters. runs: of its function, each for the part of the node that the layer's parameters say.
+
+    once: runs. work: as the operator counts it, multiply-accumulates mostly. inputs, outputs: elements; outputs_wide those of
+    more than a byte. rows: outputs over those of the last dimension. shared_...: the same of a kernel that is shared. Of
+    copies: bytes, and runs of them that lie together. Of windows, and of products of matrices as far as they have it: pixels;
+    taps and gathered: positions and values of the input that windows meet; tap_rows: rows of windows; lines: output rows;
+    channels, weights: of the filters; edge: pixels whose windows reach out of the input; inside_work: products without
+    padding; and what loops over several channels, pixels or values leave over. `group_work` and `vector_work` say more.
     """
-    values = _numbers(layer)
     outputs = sum(tensor.elements for tensor in bound.outputs)
     channels = max(1, bound.output.shape[-1] if bound.output.shape else 1)
     first = bound.optional(0)
-    work = {
-        "once": 1.0,
+    work: dict[str, float] = {
+        "once": runs,
         "work": kernel_of(bound).work(bound),
         "outputs": outputs,
         "rows": outputs / channels,
         "inputs": first.elements if first is not None else outputs,
     }
+    if bound.output.dtype.bytes > 1:
+        work["outputs_wide"] = outputs
+    if shared:
+        work |= {"shared": runs, "shared_rows": work["rows"], "shared_outputs": outputs, "shared_work": work["work"]}
+    values = _numbers(layer)
+    if any(table.role == "padding_byte" for table in layer.tables):
+        work |= {"filled": 1, "bytes_filled": bound.output.size_bytes}
+    work |= _of_scaling(values, outputs)
+    return work | {name: runs * value for name, value in _of_parameters(layer, values, channels).items()}
+
+
+def _of_parameters(layer: Layer, values: Mapping[str, int], channels: int) -> dict[str, float]:
+    """The numbers of one run. channels: of the output, where no parameter says it."""
+    words = layer.kernel_name.split("_")
     if "run_bytes" in values:
-        runs = prod(value for name, value in values.items() if name.startswith("count_"))
-        work |= {"runs": runs, "bytes": runs * values["run_bytes"]}
+        return _of_copies(layer, values)
     if {"kernel_h", "kernel_w", "in_h", "in_w", "in_c", "out_h", "out_w"} <= values.keys():
-        work |= _of_windows(values, channels)
-    elif ("in" in values and "out_c" in values) or "depth" in values:
-        work |= _of_products(values, channels)
-    return work
+        windows = _of_windows(values, channels)
+        if MVE in words:
+            lanes = next((count for word, count in _LANES.items() if word in words), 16)
+            kept = {name: windows[name] for name in _VECTOR_KEPT}
+            return kept | vector_windows(values, values.get("out_c", channels), lanes)
+        return windows | plane_work(values) if "strips" in values else windows
+    if ("in" in values and "out_c" in values) or "depth" in values:
+        depth, filters = values.get("in", values.get("depth", 1)), values.get("out_c", values.get("columns", channels))
+        products = vector_products if MVE in words else row_groups
+        return _of_products(values, channels) | products(values.get("rows", 1), depth, filters)
+    if "steps" in values and "filters" in values:
+        return filters_with_memory(values["filters"], values["in"], values["steps"])
+    return {}
+
+
+def _of_copies(layer: Layer, values: Mapping[str, int]) -> dict[str, float]:
+    """Runs of bytes. Short ones are compiled into loads and stores, and a run from the start moves to where it is."""
+    size = values["run_bytes"]
+    runs = prod(value for name, value in values.items() if name.startswith("count_") and value)
+    if layer.kernel_name == "copy_run":
+        start = values.get("x_start", 0)
+        if not start:
+            return {"runs_in_place": runs}
+        if start < size:
+            return {"runs": runs, "bytes_overlapping": runs * size}
+    if size <= _SHORT_RUN:
+        return {"runs_short": runs, "bytes_short": runs * size}
+    return {"runs": runs, "bytes": runs * size}
+
+
+def _of_scaling(values: Mapping[str, int], outputs: int) -> dict[str, float]:
+    """Outputs whose scaling takes more: by a multiplier that is no power of two, and with a shift to the right."""
+    multiplier, shift = values.get("multiplier", 0), values.get("shift", 0)
+    power = multiplier & (multiplier - 1) == 0
+    return {"outputs_scaled": 0 if power else outputs, "outputs_shifted_right": outputs if shift < 0 else 0}
 
 
 def _numbers(layer: Layer) -> dict[str, int]:
@@ -120,6 +175,11 @@ def _of_windows(values: Mapping[str, int], channels: int) -> dict[str, float]:
         "pixels_left_of_4": lines * (out_w % 4) * filters * patch,
         "edge": edge,
         "edge_work": edge * filters * patch,
+        "edge_uneven": edge * filters * patch if depth % 4 else 0,
+        "inside_work": rows * columns * depth * filters,
+        "rows_of_channels_left": pixels * kernel_h * (filters % 4),
+        "edge_channels_left": edge * patch * (filters % 4),
+        "channels_left_inside": rows * columns * depth * (filters % 4),
     }
 
 

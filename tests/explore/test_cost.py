@@ -12,9 +12,12 @@ import pytest
 
 import emitc
 from bench.cost import COUNTS, Places, errors, groups_of, held_out
-from bench.least_squares import non_negative, relative_fit
+from bench.least_squares import anchored_fit, non_negative, relative_fit
 from emitc.explore.cost import cost_of
+from emitc.explore.group_work import plane_work
+from emitc.explore.layer_cycles import layer_works
 from emitc.explore.layer_work import inner, met
+from emitc.explore.vector_work import vector_windows
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 NETS = ("kws_ref_int8", "person_detect_int8", "mww_hey_jarvis_v2")
@@ -31,9 +34,9 @@ def test_a_network_costs_what_the_board_counted(model: str) -> None:
     found, row = emitc.cost(MODELS / f"{model}.tflite", "cortex-m4f"), counted(model)
     assert found.arena_bytes == emitc.compile_model(MODELS / f"{model}.tflite", target="cortex-m4f").plan.arena_bytes
     assert found.instructions == pytest.approx(row["instructions"], rel=0.03)
-    assert found.cycles == pytest.approx(row["cycles"], rel=0.1)
-    assert found.constant_bytes == pytest.approx(row["constants"], rel=0.02)
-    assert found.flash_bytes == pytest.approx(row["constants"] + row["code"], rel=0.05)
+    assert found.cycles == pytest.approx(row["cycles"], rel=0.05)
+    assert found.constant_bytes == pytest.approx(row["constants"], rel=0.003)
+    assert found.flash_bytes == pytest.approx(row["constants"] + row["code"], rel=0.01)
     assert found.source == "qemu_m4" and found.counted > 0.9
 
 
@@ -42,8 +45,8 @@ def test_networks_that_the_counts_do_not_have_are_estimated(tmp_path: Path) -> N
     rows = [r for r in json.loads(COUNTS.read_text(encoding="utf-8"))["rows"] if r["board"] == "qemu_m4"]
     kept = [row for row in rows if held_out(row["model"])][:16]
     found = [abs(row["error"]) for row in errors(kept, Places(tmp_path, tmp_path))]
-    assert statistics.median(found) < 0.05
-    assert sorted(found)[len(found) * 3 // 4] < 0.1
+    assert statistics.median(found) < 0.03
+    assert sorted(found)[len(found) * 3 // 4] < 0.05
 
 
 def test_no_program_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +91,63 @@ def test_windows_are_counted_as_one_by_one() -> None:
         assert inner(values | {"out_w": outputs}, "w") == len(whole)
 
 
+def test_windows_that_are_looked_for_one_by_one_are_counted_as_the_kernel_goes() -> None:
+    """`conv_2d_mve` takes two pixels at a time: this goes pair by pair, `vector_windows` from one end of a run to the other."""
+    draw = np.random.default_rng(0)
+    for _ in range(300):
+        kernel, stride, pad, size = (int(draw.integers(low, high)) for low, high in ((1, 6), (1, 3), (0, 3), (6, 15)))
+        out = (size + 2 * pad - kernel) // stride + 1
+        axes = {"in_h": size, "in_w": size, "out_h": out, "out_w": out, "kernel_h": kernel, "kernel_w": kernel}
+        values = axes | {
+            "in_c": 3,
+            "stride_h": stride,
+            "stride_w": stride,
+            "pad_top": pad,
+            "pad_left": pad,
+            "direct": 0,
+        }
+        fits = [o for o in range(out) if 0 <= o * stride - pad <= size - kernel]
+        values |= {"inner_first": fits[0], "inner_end": fits[-1] + 1} if fits else {"inner_first": 0, "inner_end": 0}
+        placed = waiting = row = column = 0
+        for pixel in range(0, out * out, 2):
+            pair = min(2, out * out - pixel)
+            if waiting:
+                waiting, column = waiting - 2, column + 2
+                continue
+            for _ in range(pair):
+                row, column = (row + 1, 0) if column == out else (row, column)
+                column, placed = column + 1, placed + 1
+            inside = row in fits and values["inner_first"] <= column < values["inner_end"]
+            waiting = (values["inner_end"] - column) // 2 * 2 if inside else 0
+        assert vector_windows(values, 8, 16)["placed"] == placed
+
+
+def test_tiles_of_planes_are_counted_band_by_band() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(100):
+        height, width, band, channels = (
+            int(draw.integers(low, high)) for low, high in ((3, 12), (3, 12), (2, 6), (1, 9))
+        )
+        values = {"in_h": height, "in_w": width, "in_c": channels, "out_h": height, "out_w": width, "kernel_h": 3}
+        work = plane_work(values | {"kernel_w": 3, "group": 2, "band": band, "strips": 5})
+        bands = [range(start, min(start + band, height)) for start in range(0, height, band)]
+        tiles = [(y, x) for rows in bands for y in rows[::2] for x in range(0, width, 2)]
+        assert work["tiles"] == channels * len(tiles)
+        assert work["bands"] == len(bands) * len(range(0, channels, 2))
+
+
+def test_a_layer_that_runs_by_rows_is_estimated_row_by_row() -> None:
+    model = emitc.compile_model(MODELS / "person_detect_int8.tflite", target="cortex-m4f")
+    works = layer_works(model.partition, model.program)
+    calls = {call.step.index: call for segment in model.program.segments for call in segment.calls}
+    assert calls, "no layers run by rows"
+    assert {index: works[index][1]["once"] for index in works} == {
+        index: calls[index].makes.rows if index in calls else 1 for index in works
+    }
+    macs = {step.index: step.macs for step in model.program.steps}
+    assert all(works[index][1]["work"] == macs[index] for index in calls), "the work of the whole layer"
+
+
 def test_least_squares_without_negative_coefficients() -> None:
     draw = np.random.default_rng(0)
     for _ in range(50):
@@ -112,3 +172,15 @@ def test_a_term_that_no_counted_layer_has_keeps_the_coefficient_of_the_like_kern
     rows = [({"work": 10.0, "channels_left": 0.0}, 30.0), ({"work": 20.0}, 60.0)]
     found = relative_fit(rows, prior, 1e-6)
     assert found["channels_left"] == 15.0 and found["work"] == pytest.approx(3.0, rel=1e-3)
+
+
+def test_a_coefficient_without_a_reason_keeps_its_anchor() -> None:
+    rows = [
+        ({"params a": 40.0, "model": 1.0}, 28.0),
+        ({"params a": 80.0, "model": 1.0}, 48.0),
+        ({"params b": 0.0}, 0.0),
+    ]
+    found = anchored_fit(rows, lambda name: (1.0, 0.01) if name.startswith("params") else (0.0, 0.0))
+    assert found == pytest.approx({"params a": 0.5, "model": 8.0}, rel=1e-3)
+    stiff = anchored_fit(rows, lambda name: (1.0, 1e6) if name.startswith("params") else (0.0, 0.0))
+    assert stiff["params a"] == pytest.approx(1.0, rel=1e-3)

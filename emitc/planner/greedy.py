@@ -6,7 +6,7 @@ from operator import add
 from emitc.planner.problem import Problem
 
 UNPLACED = -1
-"""Offset of a buffer that has none yet."""
+"""Offset of a buffer that has none yet, the only one below 0."""
 
 
 def first_fit(
@@ -71,9 +71,7 @@ def first_fit_again(
 def _lowest(problem: Problem, offsets: Sequence[int], i: int) -> int:
     """The lowest offset that the placed neighbours of buffer `i` leave."""
     forbidden = [
-        (base - below, base + above)
-        for other, below, above in problem.neighbours[i]
-        if (base := offsets[other]) != UNPLACED
+        (base - below, base + above) for other, below, above in problem.neighbours[i] if (base := offsets[other]) >= 0
     ]
     forbidden.sort()
     alignment = problem.alignments[i]

@@ -109,15 +109,18 @@ def pinned(
 ) -> tuple[tuple[Buffer, ...], tuple[PinnedBuffer, ...]]:
     """The buffers to plan, each alive as long as the buffers inside it, and the buffers that lie inside others."""
     inner = tuple(PinnedBuffer(b, *pins[b.name]) for b in buffers if b.name in pins)
+    held: dict[str, list[PinnedBuffer]] = {}
+    for pin in inner:
+        held.setdefault(pin.inside, []).append(pin)
     outer = []
     for buffer in buffers:
-        held = [pin.buffer for pin in inner if pin.inside == buffer.name]
         if buffer.name in pins:
             continue
-        assert all(p.offset_bytes + p.buffer.size_bytes <= buffer.size_bytes for p in inner if p.inside == buffer.name)
-        first = min([buffer.live.first, *(b.live.first for b in held)])
-        end = max([buffer.live.end, *(b.live.end for b in held)])
-        outer.append(replace(buffer, live=LiveRange(first, end)))
+        within = held.get(buffer.name, ())
+        assert all(pin.offset_bytes + pin.buffer.size_bytes <= buffer.size_bytes for pin in within)
+        first = min([buffer.live.first, *(pin.buffer.live.first for pin in within)])
+        end = max([buffer.live.end, *(pin.buffer.live.end for pin in within)])
+        outer.append(replace(buffer, live=LiveRange(first, end)) if within else buffer)
     return tuple(outer), inner
 
 
@@ -143,8 +146,10 @@ def _safe(
     graph: Graph, position: int, stage: Stage, moved: Mapping[str, int], live: Mapping[str, LiveRange], hosts: Hosts
 ) -> dict[tuple[str, str], tuple[int, int]]:
     """By buffers that a stage reads and writes: the least distance at which they may share bytes, and its multiple."""
-    kept = {graph.root(name).name for name in graph.outputs}
     overlaps = _overlaps(graph, stage)
+    if not overlaps:
+        return {}
+    kept = {graph.root(name).name for name in graph.outputs}
     covered = {operand for operand, *_ in overlaps}
     read = [graph.root(t.name).name for node in stage.nodes for t in node.inputs if stage.segment is None]
     separate = {place_of(hosts, root)[0] for root in read if root not in covered}
@@ -172,7 +177,10 @@ def in_multiples(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer
     for position, (stage, moved) in enumerate(placed(stages)):
         for pair, (_, multiple) in _safe(graph, position, stage, moved, live, hosts).items():
             multiples |= {name: lcm(multiple, multiples.get(name, 1)) for name in pair}
-    return tuple(replace(buffer, multiple=multiples.get(buffer.name, 1)) for buffer in buffers)
+    return tuple(
+        replace(buffer, multiple=multiple) if (multiple := multiples.get(buffer.name, 1)) != buffer.multiple else buffer
+        for buffer in buffers
+    )
 
 
 def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], hosts: Hosts) -> tuple[Distance, ...]:

@@ -51,6 +51,8 @@ TARGETS = {
 }
 """Targets with the same kernels and nearly the same instructions, by the board that counts. The first is the board's
 own."""
+_LIKE = {"qemu_m55": "qemu_m4", "qemu_m3": "qemu_m0_big", "qemu_m0_big": "qemu_m3", "qemu_rv32": "qemu_m3"}
+"""The board whose counts are taken for kernels that a board has not counted."""
 _PRIORS = (1e-3, 0.03, 0.1)
 """Weights of the prior of stems, families and kernels: 0.1 is that of a tenth of a count."""
 _TRACED = 4
@@ -249,6 +251,7 @@ def fitted(rows: Sequence[Row], board: str, places: Places) -> Row:
     mean = statistics.mean(ratios) if ratios else 0.0
     return {
         "targets": TARGETS[board],
+        "like": _LIKE.get(board, ""),
         "models": len(rows),
         "layers": fit.layers,
         "cycles_per_instruction": round(mean, 4),

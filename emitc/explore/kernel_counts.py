@@ -91,9 +91,9 @@ class KernelCounts:
 
     board: its name. targets: of which the instructions are the same, except for some in a thousand. kernels, families,
     stems: coefficients by name; a family stands in for a kernel that was never counted, a stem for a family.
-    cycles_per_instruction: the mean of the models, by the cycle model of the board's core, 0 where it
-    has none. cycles: the same by stem. code:
-    bytes by the names of `code_parts`. constants: by those of `constant_parts`.
+    cycles_per_instruction: the mean of the models, by the cycle model of the board's core, 0 where it has none. cycles:
+    the same by stem. code: bytes by the names of `code_parts`. constants: by those of `constant_parts`.
+    like: a board with nearly the same instructions, for kernels that were counted there alone; "" where there is none.
     """
 
     board: str
@@ -105,13 +105,19 @@ class KernelCounts:
     cycles: Mapping[str, float]
     code: Mapping[str, float]
     constants: Mapping[str, float]
+    like: str = ""
+
+    def has(self, kernel: str) -> bool:
+        """Whether the kernel was counted, or one like it."""
+        return kernel in self.kernels or family(kernel) in self.families or stem(kernel) in self.stems
 
     def instructions(self, kernel: str, work: Mapping[str, float]) -> float | None:
-        """Of one run of a layer; None where neither the kernel nor one like it was counted."""
+        """Of one run of a layer; None where neither it nor one like it was counted, on this board or the one `like` it."""
         coefficients = self.kernels.get(kernel) or self.families.get(family(kernel)) or self.stems.get(stem(kernel))
-        return (
-            None if coefficients is None else sum(value * work.get(name, 0.0) for name, value in coefficients.items())
-        )
+        if coefficients is None:
+            other = next((counts for counts in _stored() if counts.board == self.like), None)
+            return other.instructions(kernel, work) if other is not None and other.has(kernel) else None
+        return _total(coefficients, work)
 
     def cycles_of(self, kernel: str) -> float:
         """Cycles of an instruction of a kernel; the mean of all for one whose stem was not counted."""
@@ -127,7 +133,7 @@ class KernelCounts:
 
 
 def _total(coefficients: Mapping[str, float], parts: Mapping[str, float]) -> float:
-    return sum(coefficients.get(name, 0.0) * value for name, value in parts.items())
+    return sum(value * parts.get(name, 0.0) for name, value in coefficients.items())
 
 
 @lru_cache(maxsize=1)
@@ -144,6 +150,7 @@ def _stored() -> tuple[KernelCounts, ...]:
             row["cycles"],
             row["code"],
             row["constants"],
+            row["like"],
         )
         for name, row in boards.items()
     )

@@ -19,7 +19,7 @@ Work = tuple[str, dict[str, float]]
 @dataclass(frozen=True, slots=True)
 class LayerCost:
     """One layer. instructions: of one inference. counted: whether they come from counts of its kernel or of one like
-    it."""
+    it on the target's board."""
 
     index: int
     op: str
@@ -70,7 +70,7 @@ def layer_costs(partition: Partition, program: Program, counts: KernelCounts | N
             from_counts = counts.instructions(*works[step.index])
         instructions = rough.get(step.index, 0.0) if from_counts is None else from_counts
         constants = sum(constant.table.size_bytes for constant in step.constants)
-        counted = from_counts is not None
+        counted = from_counts is not None and counts is not None and counts.has(works[step.index][0])
         rows.append(
             LayerCost(
                 step.index, step.op_type, step.label, step.kernel, step.macs, round(instructions), constants, counted

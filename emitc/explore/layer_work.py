@@ -158,6 +158,7 @@ def _of_windows(values: Mapping[str, int], channels: int) -> dict[str, float]:
     patch, lines = taps * depth, batches * out_h
     edge = pixels - batches * inner(values, "h") * inner(values, "w")
     left = patch % 4
+    offset = values.get("input_offset", values.get("zero_point", 0))
     return {
         "pixels": pixels,
         "taps": rows * columns,
@@ -177,6 +178,9 @@ def _of_windows(values: Mapping[str, int], channels: int) -> dict[str, float]:
         "edge_work": edge * filters * patch,
         "edge_uneven": edge * filters * patch if depth % 4 else 0,
         "inside_work": rows * columns * depth * filters,
+        "inside_taps": rows * columns * filters,
+        "inside_rows": rows * out_w * filters,
+        "edge_offset_work": (rows * columns * depth - (pixels - edge) * patch) * filters if offset else 0,
         "rows_of_channels_left": pixels * kernel_h * (filters % 4),
         "edge_channels_left": edge * patch * (filters % 4),
         "channels_left_inside": rows * columns * depth * (filters % 4),

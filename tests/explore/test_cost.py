@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,11 @@ from bench.cost import COUNTS, Places, errors, groups_of, held_out
 from bench.least_squares import anchored_fit, non_negative, relative_fit
 from emitc.explore.cost import cost_of
 from emitc.explore.group_work import plane_work
+from emitc.explore.kernel_counts import counts_for
 from emitc.explore.layer_cycles import layer_works
 from emitc.explore.layer_work import inner, met
 from emitc.explore.vector_work import vector_windows
+from emitc.target import load_target
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 NETS = ("kws_ref_int8", "person_detect_int8", "mww_hey_jarvis_v2")
@@ -184,3 +187,16 @@ def test_a_coefficient_without_a_reason_keeps_its_anchor() -> None:
     assert found == pytest.approx({"params a": 0.5, "model": 8.0}, rel=1e-3)
     stiff = anchored_fit(rows, lambda name: (1.0, 1e6) if name.startswith("params") else (0.0, 0.0))
     assert stiff["params a"] == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_kernel_that_a_board_has_not_counted_is_estimated_from_a_like_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = load_target("cortex-m55")
+    own, name = counts_for(target), "lookup"
+    assert own is not None and own.like == "qemu_m4" and own.has(name)
+    bare = replace(own, kernels={}, families={}, stems={})
+    like = counts_for(load_target("cortex-m4f"))
+    assert like is not None and bare.instructions(name, {"once": 1.0}) == like.instructions(name, {"once": 1.0})
+    monkeypatch.setattr("emitc.explore.layer_cycles.counts_for", lambda _: bare)
+    found = emitc.cost(MODELS / "digits_int8.tflite", "cortex-m55")
+    assert found.counted < 0.1 and found.warnings, "an estimate from another board is no count"
+    assert bare.instructions("no_such_kernel", {"once": 1.0}) is None

@@ -33,7 +33,8 @@ def work_of(bound: BoundNode, layer: Layer, shared: bool, runs: int = 1) -> dict
     for its parameters. runs: of its function, each for the part of the node that the layer's parameters say.
 
     once: runs. work: as the operator counts it, multiply-accumulates mostly. inputs, outputs: elements; outputs_wide those of
-    more than a byte. rows: outputs over those of the last dimension. shared_...: the same of a kernel that is shared. Of
+    more than a byte. rows: outputs over those of the last dimension. shared..., alone...: the same of a kernel that is shared,
+    or is not. Of
     copies: bytes, and runs of them that lie together. Of windows, and of products of matrices as far as they have it: pixels;
     taps and gathered: positions and values of the input that windows meet; tap_rows: rows of windows; lines: output rows;
     channels, weights: of the filters; edge: pixels whose windows reach out of the input; inside_work: products without
@@ -51,13 +52,14 @@ def work_of(bound: BoundNode, layer: Layer, shared: bool, runs: int = 1) -> dict
     }
     if bound.output.dtype.bytes > 1:
         work["outputs_wide"] = outputs
-    if shared:
-        work |= {"shared": runs, "shared_rows": work["rows"], "shared_outputs": outputs, "shared_work": work["work"]}
     values = _numbers(layer)
     if any(table.role == "padding_byte" for table in layer.tables):
         work |= {"filled": 1, "bytes_filled": bound.output.size_bytes}
     work |= _of_scaling(values, outputs)
-    return work | {name: runs * value for name, value in _of_parameters(layer, values, channels).items()}
+    work |= {name: runs * value for name, value in _of_parameters(layer, values, channels).items()}
+    kind, products = "shared" if shared else "alone", work.get("inside_work", work["work"])
+    of_kind = {"": runs, "_rows": work["rows"], "_outputs": outputs, "_work": products}
+    return work | {kind + name: value for name, value in of_kind.items()}
 
 
 def _of_parameters(layer: Layer, values: Mapping[str, int], channels: int) -> dict[str, float]:

@@ -214,8 +214,10 @@ class Coefficients:
 
     def of(self, kernel: str, work: Mapping[str, float]) -> float:
         """Instructions of a layer, 0 where none of its kind was counted."""
-        found = self.kernels.get(kernel) or self.families.get(family(kernel)) or self.stems.get(stem(kernel)) or {}
-        return sum(value * work.get(name, 0.0) for name, value in found.items())
+        coefficients = (
+            self.kernels.get(kernel) or self.families.get(family(kernel)) or self.stems.get(stem(kernel)) or {}
+        )
+        return sum(value * work.get(name, 0.0) for name, value in coefficients.items())
 
     def split(self, segments: Sequence[tuple[list[Work], float]]) -> Layers:
         """The layers of segments, each with the share of the count that the estimates have."""

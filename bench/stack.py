@@ -21,7 +21,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from bench.corpus import CORPUS, FORMATS
+from bench.corpus import CORPUS, format_of
+from bench.corpus import models as models_of
 from emitc.boards.run_model import Case
 from emitc.boards.stack import measured
 from emitc.boards.verify import require_fit, run_cases
@@ -80,9 +81,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     chosen = parser.parse_args()
-    models = [
-        path.relative_to(CORPUS).as_posix() for form in FORMATS for path in sorted((CORPUS / form).glob(f"*.{form}"))
-    ]
+    models = [f"{format_of(model)}/{model}" for model in models_of(CORPUS)]
     if not models:
         print("../shared/models is not there: nothing to do")
         return 0

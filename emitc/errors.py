@@ -56,7 +56,23 @@ def first_name(text: str) -> str:
     return re.sub(r'(?<=[^\s";]);[^"]+', ";...", text)
 
 
-class Code(Enum):
+class _NumberedSentence(Enum):
+    """Members whose value is a number and a sentence."""
+
+    _value_: tuple[str, str]
+
+    @property
+    def number(self) -> str:
+        """Such as `E0302`."""
+        return self.value[0]
+
+    @property
+    def meaning(self) -> str:
+        """The sentence."""
+        return self.value[1]
+
+
+class Code(_NumberedSentence):
     """What an error is about, for tools: `E0302`. The first two digits are its class. A number is never used for anything else.
 
     The value is the number and the sentence of docs/errors.md.
@@ -94,18 +110,8 @@ class Code(Enum):
     DATA = "E1101", "Samples, labels or a calibration do not fit the model."
     BUDGET = "E1102", "A budget or a difference cannot be checked."
 
-    @property
-    def number(self) -> str:
-        """`E0302`."""
-        return self.value[0]
 
-    @property
-    def meaning(self) -> str:
-        """The sentence."""
-        return self.value[1]
-
-
-class WarningCode(Enum):
+class WarningCode(_NumberedSentence):
     """What a warning is about, for tools: `W1101`. Classes, numbers and values are as those of `Code`."""
 
     UNCOUNTED = "W0901", "An estimate has much of its work in kernels that no board has counted."
@@ -116,16 +122,6 @@ class WarningCode(Enum):
     EQUAL_SAMPLES = "W1103", "Samples of a calibration are equal."
     UNUSED_RANGE = "W1104", "Samples of a test use a small part of the range that the calibration has set."
     OUTSIDE_RANGE = "W1105", "Values of a test are outside of the range of the model's input."
-
-    @property
-    def number(self) -> str:
-        """`W1101`."""
-        return self.value[0]
-
-    @property
-    def meaning(self) -> str:
-        """The sentence."""
-        return self.value[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@
 Each pair of a model and a mode is compiled, built and booted twice: as it is, and with the layer hook, where guard bytes lie
 round every arena and the state. Arenas are full of junk before each case; outputs are compared with the golden engine's bits.
 Pairs that the file has are not run again without --again, so that a run that was stopped goes on where it was; --changed compiles
-them and runs those again whose code is not what it was. A mode that gives a model the code of another mode, comments apart, is
-not booted a second time: its row names that mode (`same_as`) and has its figures.
+them and runs those again whose code is not what it was. A mode that gives a model the code of another mode, except for comments,
+is not booted a second time: its row names that mode (`same_as`) and has its figures.
 
 `match`: every bit, and no guard byte touched. `floats`: a float output has other bits, within the tolerance of the host's proof.
 `differs`: other outputs. `failed`: the firmware wrote outside of its memory, or did not come to its end. `too large`: for the

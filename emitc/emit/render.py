@@ -14,7 +14,6 @@ from jinja2.runtime import Macro
 
 from emitc import c_names
 from emitc.emit import literals
-from emitc.emit.apart_numbers import taken_apart, with_numbers
 from emitc.emit.extensions import extensions
 from emitc.emit.layer_call import layer_call
 from emitc.emit.quantizers import halves_to_even, limits
@@ -22,6 +21,7 @@ from emitc.emit.self_test import checked_constants
 from emitc.emit.stack import StackBound
 from emitc.emit.suffixes import suffixes
 from emitc.emit.template_cache import TemplateCache
+from emitc.emit.trained_numbers import with_numbers, with_trained
 from emitc.emit.wrap import wrapped
 from emitc.errors import EmitcError, Where, first_name
 from emitc.layer import PLAIN, KernelSpec, Param
@@ -198,19 +198,22 @@ def _parts(program: Program) -> tuple[str, str]:
     layers: dict[str, str] = {}
     for step in program.kernels:
         own = [other for other in program.every_step if other.kernel == step.kernel]
-        kernel, texts = _apart(program, own) or (_kernel(program, step), [_layer(program, other) for other in own])
+        kernel, texts = _with_trained(program, own) or (
+            _kernel(program, step),
+            [_layer(program, other) for other in own],
+        )
         kernels.append(kernel)
         layers |= {other.name: text for other, text in zip(own, texts, strict=True)}
     return "\n\n".join(kernels), "\n\n".join(layers[step.name] for step in program.every_step)
 
 
-def _apart(program: Program, steps: Sequence[Step]) -> tuple[str, list[str]] | None:
+def _with_trained(program: Program, steps: Sequence[Step]) -> tuple[str, list[str]] | None:
     """The kernel of some layers and their functions, with a pointer to numbers of the weights; None where there is none."""
     if not all(step.numbers for step in steps):
         return None
     steps = [replace(step, separate=True) for step in steps]
     types = {param.name: param.c_type for param in steps[0].params if param.name in steps[0].stored}
-    kernel = taken_apart(_kernel(program, steps[0]), steps[0].kernel, types)
+    kernel = with_trained(_kernel(program, steps[0]), steps[0].kernel, types)
     layers = [with_numbers(_layer(program, step), step) for step in steps]
     texts = [text for text in layers if text is not None]
     return (kernel, texts) if kernel is not None and len(texts) == len(steps) else None

@@ -1,13 +1,13 @@
 """Whether a problem fits into a given height, answered for certain: for problems of the size of most networks.
 
 The bound of `emitc.planner.lower_bound` looks at one step at a time. A chain of operators that each write a little below their
-input needs more: the distances add up along it. So where the packing stays above the bound, this search takes the question
-"one unit less?" apart: of two buffers alive together one lies above the other, by its distance or its size. Both ways are
-tried, pair by pair; each narrows the range of offsets that the buffers have left, and most pairs have but one way left then.
-When all ways are dead ends there is no such packing: that is a proof, and needs no solver.
+input needs more: the distances add up along it. So where the packing stays above the bound, this search asks whether one unit
+less is possible. Of two buffers alive together one lies above the other, by its distance or its size. Both orders are tried,
+pair by pair. Each order narrows the range of offsets that the buffers have left, and most pairs then have one order left.
+When no order is left for a pair, there is no such packing. That is a proof, and needs no solver.
 
-Most buffers are out of the question before: one that finds a place wherever its neighbours lie is left out, and then perhaps
-those for which that one was in the way. They are placed last, or with the others where that is found in time.
+The search leaves out a buffer that finds a place wherever its neighbours lie, and then those that only this buffer obstructed.
+They are placed last, or with the others where that is found in time.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def lowest_or_best(problem: Problem, offsets: list[int], bound: int, effort: flo
 def _core(problem: Problem, limit: int) -> tuple[list[int], list[int]]:
     """(buffers that may find no place below `limit` bytes, the others in an order in which each finds one after those).
 
-    A buffer has one place more than its range has steps of its alignment. Strictly between two multiples of the grid, so far
-    apart as a neighbour forbids, lies one multiple less than steps; of a coarser alignment there may be as many.
+    A buffer has one place more than its range has steps of its alignment. A neighbour forbids a range between two multiples of
+    the grid. Strictly inside it lies one multiple less than steps; of a coarser alignment there may be as many.
     """
     left = dict.fromkeys(i for i, size in enumerate(problem.sizes) if size <= limit)
     if len(left) < len(problem.sizes):

@@ -160,7 +160,7 @@ class ProgramRun:
             self.require(bound, operand, place)
         working = [(o.address, o.size_bytes) for o in step.scratch] + [(s.address, s.size_bytes) for s in step.staged]
         if not layer.pins:
-            self.apart(bound, layer, step, inputs, outputs)
+            self.require_distances(bound, layer, step, inputs, outputs)
             for address, size in working:
                 self.working(bound, address, size, [*inputs, *outputs])
         results = self.results(bound)
@@ -195,7 +195,7 @@ class ProgramRun:
                 self.fault(technique, bound, self.graph.tensor(operand.tensor), -1, why)
         self.blocks.write(place, bytes([0xA5]) * size, place.slot)
 
-    def apart(
+    def require_distances(
         self,
         bound: BoundNode,
         layer: Layer,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emitc.emit.apart_numbers import taken_apart
+from emitc.emit.trained_numbers import with_trained
 
 STRUCT = "struct emitc_k {\n    int32_t count;\n};\n\n"
 HELPER = """static inline int32_t emitc_k_one(const struct emitc_k *restrict p, int32_t x)
@@ -24,7 +24,7 @@ TYPES = {"offset": "int32_t"}
 
 
 def test_each_function_takes_what_it_and_those_that_it_calls_read() -> None:
-    assert taken_apart(STRUCT + HELPER + KERNEL, "k", TYPES) == STRUCT + (
+    assert with_trained(STRUCT + HELPER + KERNEL, "k", TYPES) == STRUCT + (
         "static inline int32_t emitc_k_one(const struct emitc_k_numbers *restrict trained, int32_t x)\n{\n"
         "    const int32_t trained_offset = trained->offset;\n"
         "    return x + trained_offset;\n}\n\n"
@@ -37,7 +37,7 @@ def test_each_function_takes_what_it_and_those_that_it_calls_read() -> None:
 
 def test_a_number_of_a_conditional_part_is_no_variable() -> None:
     kernel = KERNEL.replace("    for", "#if EMITC_ASM\n    y[0] = p->offset;\n#endif\n    for")
-    text = taken_apart(STRUCT + HELPER + kernel, "k", TYPES)
+    text = with_trained(STRUCT + HELPER + kernel, "k", TYPES)
     assert text is not None
     assert "y[0] = trained->offset;" in text
 
@@ -56,4 +56,4 @@ def test_a_number_of_a_conditional_part_is_no_variable() -> None:
     ids=["of_elsewhere", "second", "name_is_used", "other_name", "no_constant", "no_number", "no_struct"],
 )
 def test_text_of_another_form_stays_as_it_is(text: str) -> None:
-    assert taken_apart(text, "k", TYPES) is None
+    assert with_trained(text, "k", TYPES) is None

@@ -35,7 +35,7 @@ class _Function:
     end: int
 
 
-def taken_apart(text: str, kernel: str, types: Mapping[str, str]) -> str | None:
+def with_trained(text: str, kernel: str, types: Mapping[str, str]) -> str | None:
     """The text of a kernel that reads those members from `q`, None where its form is another one.
 
     kernel: its C name. types: C type of each of the members, which the structure of parameters lacks already.

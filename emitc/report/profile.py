@@ -52,8 +52,13 @@ def _row(
         max(ticks),
         f"{mean / whole:.1%}" if whole else "-",
         "-" if micros is None else f"{micros:.1f}",
-        f"{mean / macs:.2f}" if macs else "-",
+        _ratio(mean / macs) if macs else "-",
     )
+
+
+def _ratio(value: float) -> str:
+    """Two decimals, or two digits where those would be lost: a slow counter has a fraction of a tick for each product."""
+    return f"{value:.2f}" if value >= 0.1 or not value else f"{value:.2g}"
 
 
 def trace_json(profile: Profile) -> str:

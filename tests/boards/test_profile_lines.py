@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,12 @@ def test_the_runs_of_a_profile() -> None:
     assert [row.split() for row in text.splitlines() if "CONV_2D" in row] == [
         ["0", "CONV_2D", "stem", "100", "100", "100", "82.6%", "100000.0", "1.00"]
     ]
+
+
+def test_a_slow_counter_shows_its_share_of_a_tick_for_each_product() -> None:
+    model = replace(MODEL, layers=(KnownLayer(0, "CONV_2D", "stem", 320_000), *MODEL.layers[1:]))
+    text = profile_text(profile_of(model, blocks_of(*RUN), []))
+    assert [row.split()[-1] for row in text.splitlines() if "CONV_2D" in row] == ["0.00031"]
 
 
 def test_a_clock_that_starts_again_with_0() -> None:

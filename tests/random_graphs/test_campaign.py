@@ -160,8 +160,8 @@ def test_wrong_numbers_of_a_reference_are_found(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_campaign_goes_on_after_the_sum_of_an_earlier_one(tmp_path: Path) -> None:
-    whole = run(campaign(tmp_path / "whole", 5, 72), progress=False)
-    earlier = run(campaign(tmp_path / "first", 5, 64), progress=False)
+    earlier = run(campaign(tmp_path / "whole", 5, 64), progress=False)
+    whole = run(campaign(tmp_path / "whole", 5, 72), progress=False)  # makes the last eight, and reads the others
     rest = replace(campaign(tmp_path / "rest", 5, 72), earlier=Tally.from_json(earlier.to_json()))
     assert list(rest.chunks()) == [("tflite", 64, 8)]
     added = run(rest, progress=False)

@@ -36,7 +36,7 @@ class _Function:
 
 
 def with_trained(text: str, kernel: str, types: Mapping[str, str]) -> str | None:
-    """The text of a kernel that reads those members from `q`, None where its form is another one.
+    """The text of a kernel that reads those members from `trained`, None where its form is another one.
 
     kernel: its C name. types: C type of each of the members, which the structure of parameters lacks already.
     """

@@ -1,9 +1,7 @@
 """Convolutions and matrix products on RISC-V cores with vectors of integers (Zve32x): layers of int8.
 
 A vector has the sums of neighbouring output channels. One instruction multiplies a value by the weights of all of them and adds
-the products. Weights lie value by value, so that no kernel depends on the length of the registers. A tile is four pixels, which
-share each load of weights. Windows are copied to scratch; where one reaches outside the input it has the zero point, so that one
-bias holds its term for all pixels.
+the products. Weights lie value by value, so that no kernel depends on the length of the registers.
 
 Source of the arithmetic: TFLite 8-bit quantization specification. VSMUL rounds the doubled product to its upper half, halves
 up, as the specification has it; VSSRA rounds the shift to the right so.
@@ -17,6 +15,8 @@ import numpy as np
 
 from emitc.errors import Reason
 from emitc.ir import BoundNode
+from emitc.kernels.mac import four_pixels
+from emitc.kernels.mac.four_pixels import PIXELS, matrix, reads_rows_in_place, tiled
 from emitc.kernels.mac.problem import (
     DILATED,
     SEVERAL_FILTERS,
@@ -26,12 +26,9 @@ from emitc.kernels.mac.problem import (
     packed_table,
     rounding,
 )
-from emitc.kernels.shared.windows import whole_window
-from emitc.layer import PLAIN, ByRows, Layer, Param, Scratch, Table, WindowOrder, by_channel
+from emitc.layer import PLAIN, Layer, Table, by_channel
 
 HEADERS = ("emitc_rvv.h",)
-PIXELS = 4
-"""Output pixels of a tile, which share the weights that are read."""
 _FLOAT_FACTORS = Reason("its factors are float32", "TFLite's fixed-point factors")
 _LANES = 16
 _ORDER = "value by value"
@@ -64,28 +61,13 @@ def convolution(problem: MacProblem) -> Layer:
     if problem.is_dilated:
         raise NoKernel(DILATED)
     folded = fold(problem)
-    channels, size = folded.filters.shape
+    size = folded.filters.shape[1]
     pixels = 1 if problem.pixels < PIXELS else PIXELS
     weights = packed_table(folded.filters.T.reshape(-1), problem.filters.shape, _ORDER, pixels)
-    size_param = Param("size", "int32_t", size, "bytes of a window")
-    if problem.is_matrix_product and _in_tiles(problem):
-        rows, _, out = problem.size_params
-        layer = folded.layer(
-            "mac/matrix_rvv",
-            tables(folded, weights),
-            (rows, out, size_param, *problem.output_limits),
-            ahead=whole_window(channels, 1, 1),
-            by_rows=ByRows(counted="rows"),
-            headers=HEADERS,
-        )
-        return _tiled(layer) if pixels > 1 else layer
-    return folded.layer(
-        "mac/conv_2d_rvv",
-        tables(folded, weights),
-        (*problem.window_params, size_param, problem.zero_point, *problem.output_limits),
-        scratch=(Scratch("windows", PIXELS * size),),
-        headers=HEADERS,
-    )
+    if reads_rows_in_place(problem):
+        layer = matrix(folded, "mac/matrix_rvv", tables(folded, weights), size, 1, HEADERS)
+        return tiled(layer) if pixels > 1 else layer
+    return four_pixels.convolution(folded, "mac/conv_2d_rvv", tables(folded, weights), size, HEADERS)
 
 
 def depthwise(problem: MacProblem) -> Layer:
@@ -113,16 +95,3 @@ def share_of_lanes(bound: BoundNode) -> float:
     """
     channels = bound.output.shape[-1]
     return -(-channels // _LANES) * _LANES / channels
-
-
-def _in_tiles(problem: MacProblem) -> bool:
-    """Whether no tile of a matrix product has pixels of two images."""
-    images = 1 if problem.window is None else problem.bound.output.shape[0]
-    return images == 1 or problem.pixels // images % PIXELS == 0
-
-
-def _tiled(layer: Layer) -> Layer:
-    """The layer of a kernel that makes four pixels at a time."""
-    orders = (overlap.order for overlap in layer.overlaps)
-    tiled = [replace(order, tile=PIXELS) for order in orders if isinstance(order, WindowOrder)]
-    return replace(layer, overlaps=tuple(replace(o, order=t) for o, t in zip(layer.overlaps, tiled, strict=True)))

@@ -1,9 +1,7 @@
 """Convolutions and matrix products on cores with the CORE-V extension of RISC-V (Xpulp): layers of int8.
 
 One instruction multiplies four bytes by four bytes and adds the products to a sum. A tile is four pixels by four channels, so
-that 16 such instructions need eight loads. Windows are copied to scratch, each as one row of whole words, whose last values may
-meet weights of zero. Where a window reaches outside the input it has the zero point, so that one bias holds its term for all
-pixels.
+that 16 such instructions need eight loads. Windows in scratch are rows of whole words. Their last values may meet weights of 0.
 
 Source of the arithmetic: TFLite 8-bit quantization specification.
 """
@@ -14,15 +12,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from emitc.kernels.mac import scalar_int8
+from emitc.kernels.mac import four_pixels, scalar_int8
+from emitc.kernels.mac.four_pixels import PIXELS, matrix, reads_rows_in_place, tiled
 from emitc.kernels.mac.problem import DILATED, SEVERAL_FILTERS, FoldedWeights, MacProblem, NoKernel, packed_table
 from emitc.kernels.mac.weight_packing import pack_word_blocks, shape_text
 from emitc.kernels.shared.windows import BY_ROWS, whole_window
-from emitc.layer import ByRows, Layer, Param, Scratch, Table, WindowOrder, integers
+from emitc.layer import ByRows, Layer, Scratch, Table, integers
 
 HEADERS = (*scalar_int8.HEADERS, "emitc_xpulp.h")
-PIXELS = 4
-"""Output pixels of a tile, which share the weights that are read."""
 _ORDER = "four filters word by word"
 _BANDS, _BAND_BYTES = 5, 2048
 """A depthwise convolution makes a fifth of its rows at a time, or so many bytes; so far its stores get ahead of its reads."""
@@ -49,25 +46,9 @@ def convolution(problem: MacProblem) -> Layer:
     filters = np.pad(folded.filters, ((0, 0), (0, -folded.filters.shape[1] % 4)))
     size = filters.shape[1]
     weights = packed_table(pack_word_blocks(filters), problem.filters.shape, _ORDER, PIXELS)
-    size_param = Param("size", "int32_t", size, "bytes of a window")
-    if problem.is_matrix_product and filters.shape == folded.filters.shape and _in_tiles(problem):
-        rows, _, out = problem.size_params
-        layer = folded.layer(
-            "mac/matrix_xpulp",
-            weights,
-            (rows, out, size_param, *problem.output_limits),
-            ahead=whole_window(problem.channels, 4, 1),
-            by_rows=ByRows(counted="rows"),
-            headers=HEADERS,
-        )
-        return _tiled(layer, PIXELS)
-    return folded.layer(
-        "mac/conv_2d_xpulp",
-        weights,
-        (*problem.window_params, size_param, problem.zero_point, *problem.output_limits),
-        scratch=(Scratch("windows", PIXELS * size),),
-        headers=HEADERS,
-    )
+    if reads_rows_in_place(problem) and filters.shape == folded.filters.shape:
+        return tiled(matrix(folded, "mac/matrix_xpulp", weights, size, 4, HEADERS))
+    return four_pixels.convolution(folded, "mac/conv_2d_xpulp", weights, size, HEADERS)
 
 
 def _rows(folded: FoldedWeights) -> Layer:
@@ -125,7 +106,7 @@ def depthwise(problem: MacProblem) -> Layer:
         by_rows=BY_ROWS if p["out_w"] >= _WIDE_ROW else None,
         headers=HEADERS,
     )
-    return _tiled(layer, band * p["out_w"])
+    return tiled(layer, band * p["out_w"])
 
 
 def _band(out_h: int, row_bytes: int) -> int:
@@ -137,16 +118,3 @@ def _band(out_h: int, row_bytes: int) -> int:
     most = max(out_h // _BANDS, _BAND_BYTES // row_bytes)
     fitting = max(rows for rows in range(1, out_h + 1) if rows == 1 or (out_h % rows == 0 and rows <= most))
     return fitting if 2 * fitting > most else out_h
-
-
-def _in_tiles(problem: MacProblem) -> bool:
-    """Whether no tile of a matrix product has pixels of two images."""
-    images = 1 if problem.window is None else problem.bound.output.shape[0]
-    return images == 1 or problem.pixels // images % PIXELS == 0
-
-
-def _tiled(layer: Layer, pixels: int) -> Layer:
-    """The layer of a kernel that makes so many pixels at a time."""
-    orders = (overlap.order for overlap in layer.overlaps)
-    tiled = [replace(order, tile=pixels) for order in orders if isinstance(order, WindowOrder)]
-    return replace(layer, overlaps=tuple(replace(o, order=t) for o, t in zip(layer.overlaps, tiled, strict=True)))

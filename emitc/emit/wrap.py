@@ -7,6 +7,7 @@ code stay as they are.
 
 import re
 from collections.abc import Iterator
+from itertools import accumulate
 
 WIDTH = 120
 _WHOLE = " * regenerate: "
@@ -15,6 +16,8 @@ _LONG = re.compile(rf"[^\n]{{{WIDTH + 1}}}")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'')
 _BREAK = re.compile(r"(?<=[,;]) | (?=(?:&&|\|\||[-+*/?:|&<>=]|[<>=!]=|<<|>>) )")
 """Where code may go on in the next line: after a comma, or before an operator."""
+_DEEPER, _OPERATOR = 40, 20
+"""Columns that a line may be shorter, if it is broken one parenthesis further out, or after a comma."""
 _OPENED = re.compile(r"\((?=[^)\s])")
 _BLANK = re.compile(r"(?<=\S) ")
 """Where it may go on if there is no such place: after a parenthesis, or between any two words."""
@@ -47,7 +50,12 @@ def wrapped(text: str) -> str:
             else:
                 result += _comment_rows(prefix + rest)
         else:
-            result += _broken(line, lines[at - 1] if at else "")
+            *rows, last = _broken(line, lines[at - 1] if at else "")
+            result += rows
+            if rows and "/*" not in line and at + 1 < len(lines) and _joins(last, lines[at + 1]):
+                lines[at + 1] = f"{last} {lines[at + 1].lstrip(' ')}"
+            else:
+                result.append(last)
         inside = goes_on
     return "\n".join(result)
 
@@ -119,6 +127,19 @@ def _broken(line: str, before: str) -> Iterator[str]:
     yield from _of_code(line, macro, 0 if listed else 4)
 
 
+def _joins(last: str, after: str) -> bool:
+    """Whether the end of a broken line and the line after it are parts of one list of arguments."""
+    bare = after.lstrip(" ")
+    plain = last.endswith(",") and bare != "" and not bare.startswith(("/*", "#", "."))
+    return plain and not after.endswith("\\") and len(after) - len(bare) == len(last) - len(last.lstrip(" "))
+
+
+def _depths(code: str) -> list[int]:
+    """Before each character, and at the end: how many parentheses, brackets and braces are open."""
+    steps = ((character in "([{") - (character in ")]}") for character in code)
+    return list(accumulate(steps, initial=0))
+
+
 def _of_code(line: str, macro: bool, deeper: int) -> Iterator[str]:
     """A line of code. macro: it is part of a definition or of a condition, whose lines end with a backslash.
 
@@ -135,6 +156,8 @@ def _of_code(line: str, macro: bool, deeper: int) -> Iterator[str]:
             places = places or [at.end() for at in other.finditer(masked) if len(indent) < at.end() <= WIDTH - len(end)]
         if not places:
             break
-        yield rest[: places[-1]].rstrip() + end
-        rest = indent + rest[places[-1] :]
+        depths = _depths(masked)
+        place = max(places, key=lambda at: at - _DEEPER * depths[at] - (masked[at - 2] not in ",;") * _OPERATOR)
+        yield rest[:place].rstrip() + end
+        rest = indent + rest[place:]
     yield f"{rest} {last}" if last else rest

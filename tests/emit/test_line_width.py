@@ -74,6 +74,22 @@ CASES = {
         f"/* Options:\n *   NAME   {'one ' * 26}one\n *          one one\n *   OTHER  two */",
     ),
     "arguments": (f"    call({'value, ' * 17}last);", f"    call({'value, ' * 15}value,\n        value, last);"),
+    "a call within the arguments": (
+        f"    call({'value, ' * 14}inner(one, two));",
+        f"    call({'value, ' * 14}\n        inner(one, two));".replace(", \n", ",\n"),
+    ),
+    "a sum within the arguments": (
+        f"    call({'value, ' * 15}one + two);",
+        f"    call({'value, ' * 15}\n        one + two);".replace(", \n", ",\n"),
+    ),
+    "arguments that go on": (
+        f"call(\n    {'value, ' * 16}last,\n    next, end);",
+        f"call(\n    {'value, ' * 15}value,\n    last, next, end);",
+    ),
+    "members that go on": (
+        f"    {'value, ' * 16}last,\n    .next = 1,",
+        f"    {'value, ' * 15}value,\n        last,\n    .next = 1,",
+    ),
     "text in quotes": (f'    "{LONG}"', f'    "{LONG}"'),
     "comment after code": (
         f"    int x; /* {LONG.strip()} */",

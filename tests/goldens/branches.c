@@ -4,9 +4,10 @@
  * model:      branches.tflite (sha256 2d4e5a58dbba89b191d767b44833f36e26340ce4ab97de3ee6860538239e9694)
  * target:     generic32
  * regenerate: emitc compile branches.tflite -o DIR
+ * memory:     arena 192 B = lower bound 192 B at op 1 CONCATENATION (optimal for this operator order, alignment 16,
+ *             these kernels)
  *
  * 3 layers, 0 multiply-accumulates, 8 bytes of constants.
- * arena 192 B = lower bound 192 B at op 1 CONCATENATION (optimal for this operator order, alignment 16, these kernels)
  *
  * Order of this file: arena, kernels, one function with its constants per layer, the public functions.
  */
@@ -299,8 +300,8 @@ emitc_status branches_run(branches_t *self)
     }
     unsigned char *const arena = self->arena;
     op0_add((const int8_t *)(arena + AT_INPUT_0), (const int8_t *)(arena + AT_INPUT_1), (int8_t *)(arena + AT_OP0));
-    op1_concatenation((const int8_t *)(arena + AT_OP0), (const int8_t *)(arena + AT_INPUT_0), (int8_t *)(arena
-        + AT_OP1));
+    op1_concatenation((const int8_t *)(arena + AT_OP0), (const int8_t *)(arena + AT_INPUT_0),
+        (int8_t *)(arena + AT_OP1));
     op2_max_pool_2d((const int8_t *)(arena + AT_OP1), (int8_t *)(arena + AT_OP2));
     return EMITC_OK;
 }

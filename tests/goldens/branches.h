@@ -5,12 +5,13 @@
  * target:     generic32
  * regenerate: emitc compile branches.tflite -o DIR
  *
- * arena 192 B = lower bound 192 B at op 1 CONCATENATION (optimal for this operator order, alignment 16, these kernels)
+ * memory:     arena 192 B = lower bound 192 B at op 1 CONCATENATION (optimal for this operator order, alignment 16,
+ *             these kernels)
  *
  * Use: give branches_init() an arena of BRANCHES_ARENA_BYTES bytes, aligned to BRANCHES_ARENA_ALIGN. Then, for every
  * inference, write the inputs, call branches_run(), read the outputs. Inputs and outputs lie in the arena and may share
  * bytes: a run overwrites the inputs, and writing an input or the next run ends the outputs. Nothing else is allocated
- * and there is no mutable static: several instances may run side by side, each with its own branches_t and its own
+ * and there is no mutable static: several instances may run at the same time, each with its own branches_t and its own
  * arena.
  *
  * Strict aliasing: every byte of the arena is read as the type that it was last written as, or as characters; so is

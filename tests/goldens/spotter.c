@@ -4,9 +4,10 @@
  * model:      spotter.tflite (sha256 9d8ff1d4b8f573e34cb144f86f04bdcc68463160bcd5daa3d5f6d9041ad3be4b)
  * target:     generic32
  * regenerate: emitc compile spotter.tflite -o DIR
+ * memory:     arena 208 B = lower bound 208 B at op 0 CONV_2D (optimal for this operator order, alignment 16, these
+ *             kernels)
  *
  * 5 layers, 3912 multiply-accumulates, 1249 bytes of constants.
- * arena 208 B = lower bound 208 B at op 0 CONV_2D (optimal for this operator order, alignment 16, these kernels)
  *
  * Order of this file: arena, kernels, one function with its constants per layer, the public functions.
  */
@@ -68,8 +69,8 @@ struct emitc_conv_2d {
  * is 0 where the window is whole, since the bias then holds the zero point's share. */
 static inline void emitc_conv_2d_pixel(
     const struct emitc_conv_2d *restrict p, const int8_t *window, int32_t row_step, int32_t ky0, int32_t ky1,
-    int32_t kx0, int32_t run,
-    int32_t offset, const int8_t *w, const int32_t *bias, const int32_t *multiplier, const int8_t *shift, int8_t *y)
+    int32_t kx0, int32_t run, int32_t offset, const int8_t *w, const int32_t *bias, const int32_t *multiplier,
+    const int8_t *shift, int8_t *y)
 {
     const int32_t filter = p->kernel_h * p->kernel_w * p->in_c;
     const int32_t filter_row = p->kernel_w * p->in_c;
@@ -184,8 +185,8 @@ struct emitc_depthwise_conv_2d {
  * share. */
 static inline void emitc_depthwise_conv_2d_pixel(
     const struct emitc_depthwise_conv_2d *restrict p, const int8_t *window, int32_t ky0, int32_t ky1, int32_t kx0,
-    int32_t kx1, int32_t offset,
-    const int8_t *w, const int32_t *bias, const int32_t *multiplier, const int8_t *shift, int8_t *y)
+    int32_t kx1, int32_t offset, const int8_t *w, const int32_t *bias, const int32_t *multiplier, const int8_t *shift,
+    int8_t *y)
 {
     const int32_t channels = p->in_c;
     const int32_t column_step = p->dilation_w * channels;
@@ -259,8 +260,8 @@ static inline void emitc_depthwise_conv_2d_pixel(
  * pixel. */
 static inline void emitc_depthwise_conv_2d(
     const struct emitc_depthwise_conv_2d *restrict p, const int8_t *x, const int8_t *restrict w,
-    const int32_t *restrict bias,
-    const int32_t *restrict bias_inside, const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *y)
+    const int32_t *restrict bias, const int32_t *restrict bias_inside, const int32_t *restrict multiplier,
+    const int8_t *restrict shift, int8_t *y)
 {
     for (int32_t n = 0; n < p->batches; n++) {
         for (int32_t oy = 0; oy < p->out_h; oy++) {
@@ -369,8 +370,7 @@ struct emitc_fully_connected {
  * The input's zero point is in the bias. Four outputs share every input value that is read. */
 static inline void emitc_fully_connected(
     const struct emitc_fully_connected *restrict p, const int8_t *x, const int8_t *restrict w,
-    const int32_t *restrict bias,
-    const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *y)
+    const int32_t *restrict bias, const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *y)
 {
     const int32_t in = p->in;
     const int32_t step = p->per_channel;
@@ -566,8 +566,7 @@ static void op1_depthwise_conv_2d(const int8_t *x, int8_t *y)
 {
     emitc_depthwise_conv_2d(
         &op1_depthwise_conv_2d_params, x, op1_depthwise_conv_2d_weights, op1_depthwise_conv_2d_bias,
-        op1_depthwise_conv_2d_bias_inside,
-        op1_depthwise_conv_2d_multiplier, op1_depthwise_conv_2d_shift, y);
+        op1_depthwise_conv_2d_bias_inside, op1_depthwise_conv_2d_multiplier, op1_depthwise_conv_2d_shift, y);
 }
 
 /* op 2 AVERAGE_POOL_2D "pool"

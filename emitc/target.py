@@ -17,25 +17,9 @@ from emitc.errors import EmitcError, Where
 
 DSP, FPU, MVE = "dsp", "fpu", "mve"
 FEATURES = (DSP, FPU, MVE, "gpr31", "swar", "mul32", "xpulp", "rvv")
-MULTIPLY_CLASSES = ("short", "long-slow", "long")
 REGION_KINDS = ("flash", "ram")
 BOARD_KINDS = ("qemu", "rtl", "silicon")
 MEASURES = ("match", "instructions", "cycles", "microseconds", "layers", "stack", "sizes")
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Estimated core cycles of one instruction; for ranking kernel variants, never shown as a measurement.
-
-    multiply: 32x32 -> 32 bits. multiply_long: 32x32 -> 64 bits, by library call or instruction pair where the core
-    needs one. taken_branch: with the refill of the pipeline.
-    """
-
-    load: float
-    store: float
-    multiply: float
-    multiply_long: float
-    taken_branch: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +77,17 @@ class FlashTiming:
 class Target:
     """One instruction set with the compiler that serves it.
 
-    features: a subset of FEATURES. multiply: "short" has no 32x32 -> 64 multiply, "long-slow" takes several cycles or
-    instructions for one, "long" takes one. compiler_prefix: of a GCC's tools, which link; empty for the machine's own
-    compiler. compiler_command: of another C compiler, whose flags compiler_flags are; empty for that GCC. `generic32`
-    and `host` have no flags.
+    features: a subset of FEATURES. compiler_prefix: of a GCC's tools, which link; empty for the machine's own compiler.
+    compiler_command: of another C compiler, whose flags compiler_flags are; empty for that GCC. `generic32` and `host` have
+    no flags.
     """
 
     name: str
     title: str
     isa: str
     features: tuple[str, ...]
-    multiply: str
     compiler_prefix: str
     compiler_flags: tuple[str, ...]
-    cost: Cost
     note: str = ""
     timing: Timing | None = None
     compiler_command: str = ""
@@ -237,21 +218,18 @@ def read_target(path: Path) -> Target:
     """The target that a TOML file describes; EmitcError where it is not valid."""
     table = _read(path)
     compiler = table.table("compiler")
-    cost = table.table("cost")
     target = Target(
         name=path.stem,
         title=table.text("title"),
         isa=table.text("isa"),
         features=table.texts("features", FEATURES),
-        multiply=table.text("multiply", MULTIPLY_CLASSES),
         compiler_prefix=compiler.text("prefix", empty=True),
         compiler_flags=compiler.texts("flags"),
-        cost=Cost(*(cost.cycles(field.name) for field in fields(Cost))),
         note=table.text("note", default=""),
         timing=_timing(table),
         compiler_command=compiler.text("command", default=""),
     )
-    for section in (table, compiler, cost):
+    for section in (table, compiler):
         section.close()
     return target
 

@@ -16,7 +16,9 @@ from emitc.target import Board, boards, boards_dir, load_board, load_target, rea
 TARGETS = {
     "host",
     "cortex-m0",
+    "cortex-m0-small-multiply",
     "cortex-m0plus",
+    "cortex-m0plus-small-multiply",
     "cortex-m3",
     "cortex-m4",
     "cortex-m4f",
@@ -35,7 +37,18 @@ TARGETS = {
     "esp32c6",
     "esp32p4",
 }
-EMULATED = {"qemu_m0", "qemu_m3", "qemu_m4", "qemu_m7", "qemu_m33", "qemu_m55", "qemu_rv32", "qemu_rv32v", "qemu_fe310"}
+EMULATED = {
+    "qemu_m0",
+    "qemu_m0_small",
+    "qemu_m3",
+    "qemu_m4",
+    "qemu_m7",
+    "qemu_m33",
+    "qemu_m55",
+    "qemu_rv32",
+    "qemu_rv32v",
+}
+EMULATED |= {"qemu_fe310"}
 REAL = {"nucleo_f446re", "nucleo_l4r5zi", "nucleo_h743zi", "disco_f746ng", "nano33ble", "pico", "pico2", "esp32s3"}
 REAL |= {"teensy41", "nrf52840_dk", "hifive1_revb", "esp32", "esp32c3", "esp32c6", "esp32p4"}
 

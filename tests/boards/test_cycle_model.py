@@ -62,6 +62,14 @@ def test_a_core_without_pipelined_loads_pays_each() -> None:
     assert cycles("cortex-m0plus", {0x00: 1, 0x02: 1}) == 4
 
 
+@pytest.mark.parametrize("core", ["cortex-m0", "cortex-m0plus"])
+def test_the_small_multiplier_takes_32_cycles(core: str) -> None:
+    product = parsed("08000000 <f>:\n 8000000:\tmuls\tr0, r1\n")
+    one, small = (load_target(core + part).timing for part in ("", "-small-multiply"))
+    assert one is not None and small is not None
+    assert [estimate(Ran({0x08000000: 3}), product, timing).cycles for timing in (one, small)] == [3, 96]
+
+
 def test_vectors_overlap_with_another_unit_only() -> None:
     text = "00000000 <f>:\n" + "".join(
         f" {at:x}:\t{line}\n"
@@ -161,10 +169,11 @@ def test_a_board_stands_for_those_with_its_core_alone(real: str, board: str, why
     assert why in caught.value.why
 
 
-def test_every_arm_core_but_the_m85_has_a_timing_with_its_source() -> None:
+def test_every_arm_core_has_a_timing_with_its_source() -> None:
     timed = {name for name in targets() if load_target(name).timing is not None}
     assert timed == {
-        "cortex-m0", "cortex-m0plus", "cortex-m3", "cortex-m33", "cortex-m4", "cortex-m4f", "cortex-m55", "cortex-m7",
+        "cortex-m0", "cortex-m0-small-multiply", "cortex-m0plus", "cortex-m0plus-small-multiply", "cortex-m3",
+        "cortex-m33", "cortex-m4", "cortex-m4f", "cortex-m55", "cortex-m7", "cortex-m85",
     }  # fmt: skip
     for name in timed:
         timing = load_target(name).timing

@@ -13,7 +13,7 @@ LEAST_FACTOR = 1.1
 
 
 _COUNTED = {
-    **dict.fromkeys(("cortex-m0", "cortex-m0plus"), 1.33),
+    **dict.fromkeys(("cortex-m0", "cortex-m0-small-multiply", "cortex-m0plus", "cortex-m0plus-small-multiply"), 1.33),
     "cortex-m3": 1.04,
     **dict.fromkeys(("cortex-m33", "cortex-m4", "cortex-m4f", "cortex-m7"), 0.88),
     **dict.fromkeys(("cortex-m55", "cortex-m85"), 0.95),

@@ -26,10 +26,13 @@ HERE = Path(__file__).resolve().parent
 CORES = ("rtl_hazard3", "rtl_cv32e40p", "rtl_cv32e40p_xpulp", "rtl_ibex", "rtl_vexriscv")
 
 
-def measure(model: Path, board: str, simulation: Simulation) -> dict[str, Any]:
-    """One model on one core. Raises EmitcError where a tool, a source or the memory for the model is missing."""
+def measure(model: Path, board: str, simulation: Simulation, **options: Any) -> dict[str, Any]:
+    """One model on one core. options: of the compiler, by the names of `Options`.
+
+    Raises EmitcError where a tool, a source or the memory for the model is missing.
+    """
     described = load_board(board)
-    compiled = compile_model(model, Options(target=described.target, package="platformio"))
+    compiled = compile_model(model, Options(target=described.target, package="platformio", **options))
     result = on_emulator(
         compiled, board, reference="auto", samples=1, seed=0, layers=False, workdir=None, simulation=simulation
     )
@@ -45,6 +48,8 @@ def measure(model: Path, board: str, simulation: Simulation) -> dict[str, Any]:
         "milliseconds": round(result.count / described.clock_hz * 1e3, 2),
         "stalls": dict(result.simulation.stalls),
         "misses": result.simulation.misses,
+        "arena_bytes": result.arena_bytes,
+        "staged_bytes": compiled.program.staged_bytes,
     }
 
 

@@ -127,7 +127,11 @@ class Options:
         if self.variants:
             plain["variants"] = [list(pair) for pair in self.variants]
         if self.regions:
-            plain["regions"] = [{"name": r.name, "bytes": r.size_bytes, "cost": r.cost} for r in self.regions]
+            plain["regions"] = [
+                {"name": r.name, "bytes": r.size_bytes, "cost": r.cost}
+                | ({"cache": r.cache_bytes} if r.cache_bytes else {})
+                for r in self.regions
+            ]
             plain["places"] = [list(place) for place in self.places]
         if self.stage_weights:
             plain["stage_weights"] = self.stage_weights
@@ -182,7 +186,7 @@ class Options:
         parts += [f"--cpu-only {what}" for what in self.cpu_only]
         parts += [f"--{name} {value}".removesuffix(" yes") for name, value in self._stated().items()]
         if self.regions:
-            parts.append("--regions " + ",".join(f"{r.name}={r.size_bytes}:{r.cost:g}" for r in self.regions))
+            parts.append("--regions " + ",".join(str(region) for region in self.regions))
         parts += [f"--place {what}={region}" for what, region in self.places]
         parts += [f"--stage-weights {self.stage_weights}"] if self.stage_weights else []
         parts += [f"--kernel op{index}={variant}" for index, variant in self.variants]

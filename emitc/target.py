@@ -115,7 +115,8 @@ class BuildSupport:
 class MemoryRegion:
     """Addresses [start, start + size_bytes) of one kind of memory: "flash" holds code and constants, "ram" the rest.
 
-    cost: of a byte read or written, relative to the board's fastest RAM; an estimate, for ranking only.
+    cost: of a byte read or written, relative to the board's fastest RAM; an estimate, for ranking only. cache_bytes: of the
+    cache through which a flash is read, 0 for none.
     """
 
     name: str
@@ -123,6 +124,7 @@ class MemoryRegion:
     size_bytes: int
     kind: str
     cost: float = 1.0
+    cache_bytes: int = 0
 
     @property
     def end(self) -> int:
@@ -306,6 +308,7 @@ def _regions(table: _Table) -> tuple[MemoryRegion, ...]:
                 size_bytes=entry.positive("bytes"),
                 kind=entry.text("kind", REGION_KINDS),
                 cost=entry.cycles("cost", 1.0),
+                cache_bytes=entry.positive("cache_bytes", default=0),
             )
         )
         entry.close()

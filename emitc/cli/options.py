@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _REGION = re.compile(
-    r"(?P<name>[A-Za-z][A-Za-z0-9_]*)=(?P<bytes>[0-9]{1,12})(?P<scale>[KM]?)(?::(?P<cost>[0-9]{1,6}(?:\.[0-9]{1,6})?))?",
+    r"(?P<name>[A-Za-z][A-Za-z0-9_]*)=(?P<bytes>[0-9]{1,12})(?P<scale>[KM]?)"
+    r"(?::(?P<cost>[0-9]{1,6}(?:\.[0-9]{1,6})?)(?::(?P<cache>[0-9]{1,12})(?P<unit>[KM]?))?)?",
     re.ASCII,
 )
 _BUDGET = re.compile(r"(?P<bytes>[0-9]{1,12})(?P<scale>[KM]?)", re.ASCII)
@@ -69,6 +70,7 @@ def size_in_bytes(text: str) -> int:
 def _regions(text: str) -> tuple[Region, ...] | str:
     """DTCM=64K,SRAM=256K:4: names, bytes, and the cost of a byte, which doubles from one to the next.
 
+    A third number, as in FLASH=0:5:16K, has the bytes of the cache through which constants are read.
     Without an equals sign it is the name of a board, which is looked up later.
     """
     from emitc.planner.region_assignment import Region
@@ -80,8 +82,10 @@ def _regions(text: str) -> tuple[Region, ...] | str:
         match = _REGION.fullmatch(part)
         cost = float(match["cost"] or (2 * regions[-1].cost if regions else 1)) if match else 0.0
         if match is None or not 0 < cost < _MOST_COST:
-            raise click.BadParameter(f"{part!r} is not NAME=BYTES or NAME=BYTES:COST, for example DTCM=64K,SRAM=256K:4")
-        regions.append(Region(match["name"], int(match["bytes"]) * _SCALES[match["scale"]], cost))
+            kinds = "NAME=BYTES, NAME=BYTES:COST or NAME=BYTES:COST:CACHE"
+            raise click.BadParameter(f"{part!r} is not {kinds}, for example DTCM=64K,SRAM=256K:4,FLASH=0:5:16K")
+        cache = int(match["cache"] or 0) * _SCALES[match["unit"] or ""]
+        regions.append(Region(match["name"], int(match["bytes"]) * _SCALES[match["scale"]], cost, cache))
     return tuple(regions)
 
 
@@ -465,7 +469,7 @@ def _known_regions(wanted: tuple[Region, ...] | str | None) -> tuple[Region, ...
     """The regions, looked up where a board is named. Raises EmitcError for an unknown board, and one with a single RAM."""
     from emitc.errors import unknown_choice
     from emitc.planner.region_assignment import Region
-    from emitc.target import boards, load_board
+    from emitc.target import MemoryRegion, boards, load_board
 
     if not isinstance(wanted, str):
         return wanted or ()
@@ -473,7 +477,12 @@ def _known_regions(wanted: tuple[Region, ...] | str | None) -> tuple[Region, ...
         why = f"it is neither NAME=BYTES,... nor a board; the boards are {', '.join(boards())}"
         raise unknown_choice("--regions", wanted, boards(), why)
     board = load_board(wanted)
-    regions = tuple(Region(r.name.upper(), r.size_bytes, r.cost) for r in board.arena_regions)
+    slow = (
+        MemoryRegion(r.name, r.start, 0, r.kind, r.cost, r.cache_bytes)
+        for r in board.memory
+        if r.kind == "flash" and r.cost > 1
+    )
+    regions = tuple(Region(r.name.upper(), r.size_bytes, r.cost, r.cache_bytes) for r in (*board.arena_regions, *slow))
     if len(regions) < 2:
         why = "with one region there is one arena"
         hint = "leave --regions out, or name regions as in DTCM=64K,SRAM=256K"

@@ -26,18 +26,24 @@ _WORK = 1_000_000
 class Region:
     """Memory that holds an arena of at most `size_bytes`. cost: of a byte read or written, relative to the other regions.
 
-    Errors  ValueError for a negative size and a cost that is not positive.
+    cache_bytes: of the cache through which constants are read there. Errors: ValueError for a negative size and a cost that
+    is not positive.
     """
 
     name: str
     size_bytes: int
     cost: float
+    cache_bytes: int = 0
 
     def __post_init__(self) -> None:
-        if self.size_bytes < 0:
-            raise ValueError(f"region {self.name!r}: size {self.size_bytes} is negative")
+        if min(self.size_bytes, self.cache_bytes) < 0:
+            raise ValueError(f"region {self.name!r}: size {min(self.size_bytes, self.cache_bytes)} is negative")
         if not self.cost > 0:
             raise ValueError(f"region {self.name!r}: cost {self.cost} is not positive")
+
+    def __str__(self) -> str:
+        """As the command line takes it."""
+        return f"{self.name}={self.size_bytes}:{self.cost:g}" + (f":{self.cache_bytes}" if self.cache_bytes else "")
 
 
 @dataclass(frozen=True, slots=True)

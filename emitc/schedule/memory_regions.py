@@ -92,10 +92,16 @@ class Regions:
         return next((region.name for region in self.regions if region.name.lower() == name.lower()), name)
 
     @property
-    def weights_cost(self) -> float:
-        """The cost of reading a byte of constants: their region's; without a region twice that of the dearest one."""
-        known = {region.name: region.cost for region in self.regions}
-        return known.get(self.weights, 2 * max(known.values()))
+    def home(self) -> Region:
+        """Where constants lie: their region, or the only one without room for an arena.
+
+        Without such a region a byte of them costs twice that of the dearest one.
+        """
+        named = [region for region in self.regions if region.name == self.weights]
+        empty = [region for region in self.regions if region.size_bytes == 0]
+        if named or len(empty) == 1:
+            return (named or empty)[0]
+        return Region("", 0, 2 * max(region.cost for region in self.regions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,15 +269,18 @@ def _with_copies(
             "the region has no bytes for an arena",
             "name one that weights are to be copied to, not the one that they lie in",
         )
-    home = wanted.weights_cost
+    home = wanted.home.cost
     (plan_there,) = (part.plan for part in best.assignment.regions if part.region.name == region.name)
 
     def left(candidate: Candidate) -> int:
         alive = [p for p in plan_there.placements if p.live.first <= candidate.position < p.live.end]
         return region.size_bytes - sum(round_up(p.size_bytes, alignment) for p in alive)
 
-    able = [c for c in candidates(best.schedule) if c.gain(home, region.cost) > 0 and c.size_bytes <= region.size_bytes]
-    able.sort(key=lambda c: (-c.gain(home, region.cost) / c.size_bytes, c.position))
+    def gain(candidate: Candidate) -> float:
+        return candidate.gain(home, region.cost, wanted.home.cache_bytes)
+
+    able = [c for c in candidates(best.schedule) if gain(c) > 0 and c.size_bytes <= region.size_bytes]
+    able.sort(key=lambda c: (-gain(c) / c.size_bytes, c.position))
     fitting: list[Candidate] = []
     for c in able:
         with_it = [c.size_bytes, *(other.size_bytes for other in fitting if other.position == c.position)]

@@ -67,6 +67,8 @@ def _fit(
         limit = max(fastest.plan.arena_bytes, budget if isinstance(budget, int) else 0)
         fastest = _fast_by_rows(scheduled, fastest, limit)
     if budget is None and not small:
+        if any(node.staged for node in fastest.nodes()):
+            return fastest  # who has weights copied wants speed, and said how many bytes the region has
         if _has_segments(fastest) and (_little(fastest) or _saving(fastest, by_rows)):
             return _streamed(scheduled, nodes, fastest)
         if _little(fastest):

@@ -18,15 +18,28 @@ ROLE = "weights"
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A layer whose weights could be copied. position: of its stage; size_bytes: of the weights; loads_bytes: of one run."""
+    """A layer whose weights could be copied. position: of its stage; size_bytes: of the weights; loads_bytes: of one run.
+
+    together_bytes: of the weights of all layers of that stage, which take turns.
+    """
 
     position: int
     node: LoweredNode
     size_bytes: int
     loads_bytes: int
+    together_bytes: int
 
-    def gain(self, home: float, fast: float) -> float:
-        """What a copy saves. home, fast: cost of a byte where the weights lie, and where the copy is."""
+    def gain(self, home: float, fast: float, cache_bytes: int = 0) -> float:
+        """What a copy saves. home, fast: cost of a byte where the weights lie, and where the copy is.
+
+        cache_bytes: of the cache through which the weights are read. It keeps those that it has room for.
+
+        >>> layer = Candidate(0, None, size_bytes=100, loads_bytes=1000, together_bytes=100)
+        >>> layer.gain(5.0, 1.0), layer.gain(5.0, 1.0, cache_bytes=100)
+        (3400.0, 0.0)
+        """
+        if self.together_bytes <= cache_bytes:
+            return 0.0
         return self.loads_bytes * (home - fast) - self.size_bytes * (home + fast)
 
 
@@ -47,9 +60,9 @@ def candidates(schedule: MemorySchedule) -> tuple[Candidate, ...]:
     """Every layer whose weights could be copied, in order of execution."""
     result = []
     for position, stage in enumerate(schedule.stages):
-        for node in stage.nodes:
-            if table := weights_of(node):
-                result.append(Candidate(position, node, table.size_bytes, loads_bytes(node)))
+        tables = [(node, table) for node in stage.nodes if (table := weights_of(node))]
+        together = sum(table.size_bytes for _, table in tables)
+        result += [Candidate(position, node, table.size_bytes, loads_bytes(node), together) for node, table in tables]
     return tuple(result)
 
 

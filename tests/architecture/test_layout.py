@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("emitc", "c_runtime", "boards", "bench", "tests")
 MOST_FILES = 30
-"""Of one kind in one folder."""
+"""Of one kind in one folder; JSON is data."""
 EXEMPT: dict[str, str] = {
     "boards": "data: a file for each board",
     "boards/targets": "data: a file for each core",
@@ -27,7 +27,7 @@ def test_the_root_holds_the_values_and_the_pipeline() -> None:
 def test_no_folder_is_too_large_to_look_through(top: str) -> None:
     files = [path for path in (ROOT / top).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     counts = Counter((path.parent.relative_to(ROOT).as_posix(), path.suffix) for path in files)
-    found = {folder for (folder, _), count in counts.items() if count > MOST_FILES}
+    found = {folder for (folder, kind), count in counts.items() if count > MOST_FILES and kind != ".json"}
     assert found - EXEMPT.keys() == set()
 
 

@@ -81,14 +81,21 @@ def test_a_board_stands_for_its_regions(emitc: Emitc, tiny: Path) -> None:
     assert called.code == 0 and list(called.json["arenas"]) == ["DTCM", "OCRAM"]
 
 
+def test_a_board_with_a_serial_flash_has_its_cost_and_its_cache(emitc: Emitc, tiny: Path) -> None:
+    called = emitc("compile", tiny / "spotter.tflite", "-o", "out", "--regions", "pico2", "--stage-weights", "ram")
+    assert called.code == 0
+    assert " --regions RAM=532480:1,FLASH=0:5:16384 " in Path("out/spotter.h").read_text(encoding="ascii")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--regions", "pico"), 2, "pico has one RAM"),
+        (("--regions", "nano33ble"), 2, "nano33ble has one RAM"),
         (("--regions", "teensy42"), 2, "did you mean teensy41?"),
         (("--regions", "DTCM=lots"), 2, "'DTCM=lots' is not NAME=BYTES"),
         (("--regions", "DTCM=16K,"), 2, "'' is not NAME=BYTES"),
         (("--regions", "DTCM=16K:0,SRAM=1K"), 2, "'DTCM=16K:0' is not NAME=BYTES"),
+        (("--regions", "DTCM=16K:1:,SRAM=1K"), 2, "'DTCM=16K:1:' is not NAME=BYTES"),
         (("--regions", "DTCM=-1,SRAM=1K"), 2, "'DTCM=-1' is not NAME=BYTES"),
         (("--regions", "DTCM=16K,dtcm=1K"), 2, "two regions are named dtcm"),
         (("--regions", "int=16K,SRAM=1K"), 2, "int is no name for a region"),

@@ -394,7 +394,7 @@ def test_generated_parts_are_current(page: Path, what: str, request: pytest.Fixt
 
 
 PAGE_OF = {
-    "arena": "arena.md", "input_rows": "arena.md", "headline": "README.md", "vela_files": "backends.md",
+    "arena": "arena.md", "input_rows": "arena.md", "staging": "arena.md", "headline": "README.md", "vela_files": "backends.md",
     "calibration": "boards.md", "profile": "task-profile.md", "steps": "task-steps.md",
     "accuracy": "task-float-model.md", "remedies": "task-float-model.md",
     "stack": "generated-api.md",

@@ -108,6 +108,27 @@ def test_only_what_pays_is_copied(net: Path) -> None:
     assert verify(made, samples=2, layers=True, sanitize=True).match
 
 
+def test_what_a_cache_holds_is_not_copied(net: Path) -> None:
+    """The flash without room for an arena is the one of the constants, without a place that says so."""
+    sizes = {}
+    for cache in (0, 256, 1 << 20):
+        cached = (*REGIONS[:2], Region("QSPI", 0, 9.0, cache))
+        made = compile_model(net, regions=cached, stage_weights="DTCM")
+        sizes[cache] = sorted(staged.size_bytes for staged in made.program.staged)
+        assert verify(made, samples=1).match
+    assert sizes[256] == [size for size in sizes[0] if size > 256] != sizes[0]
+    assert sizes[256] and not sizes[1 << 20]
+
+
+def test_a_copy_costs_no_layer_its_fast_kernel(net: Path) -> None:
+    """Nothing is traded for a smaller arena: the user said how many bytes the region has."""
+    regions = (Region("SRAM", 64 << 10, 1.0), Region("QSPI", 0, 9.0))
+    staged = compile_model(net, target="rv32imac", regions=regions, stage_weights="SRAM").program
+    fastest = compile_model(net, target="rv32imac", ram_budget=64 << 10).program
+    assert staged.staged
+    assert [step.kernel for step in staged.steps] == [step.kernel for step in fastest.steps]
+
+
 def test_without_a_place_of_their_own_constants_cost_twice_the_dearest_region(net: Path) -> None:
     made = compile_model(net, regions=REGIONS[:2], stage_weights="DTCM")
     assert _staged(made) and made.program.weights == ""

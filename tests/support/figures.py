@@ -11,6 +11,7 @@ from bench import cost as costing
 from bench import cycles as timing
 from bench import pareto as trading
 from bench import stack as stacking
+from bench import staging as copying
 from bench.boards import TWINS
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
@@ -355,6 +356,12 @@ def pareto() -> tuple[Columns, Rows]:
     ]
 
 
+def staging() -> tuple[Columns, Rows]:
+    """bench/results_staging.json: weights that are read from a serial flash, and copied to RAM."""
+    stored = json.loads((BENCH / "results_staging.json").read_text(encoding="utf-8"))["rows"]
+    return tuple(name.removesuffix(">") for name in copying.COLUMNS), copying.lines(stored)
+
+
 def calibration() -> tuple[Columns, Rows]:
     """bench/published_times.json: measured cycles of a published program, and those of the model."""
     rows: Rows = []
@@ -522,6 +529,7 @@ TABLES = {
     "cost": cost,
     "cycles": cycles,
     "pareto": pareto,
+    "staging": staging,
     "estimates": estimates,
     "rtl": rtl,
     "arena": arena,

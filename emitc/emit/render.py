@@ -21,7 +21,7 @@ from emitc.emit.self_test import checked_constants
 from emitc.emit.stack import StackBound
 from emitc.emit.suffixes import suffixes
 from emitc.emit.template_cache import TemplateCache
-from emitc.emit.trained_numbers import with_numbers, with_trained
+from emitc.emit.trained_numbers import with_little_work, with_numbers, with_trained
 from emitc.emit.wrap import wrapped
 from emitc.errors import EmitcError, Where, first_name
 from emitc.layer import PLAIN, KernelSpec, Param
@@ -213,10 +213,12 @@ def _with_trained(program: Program, steps: Sequence[Step]) -> tuple[str, list[st
         return None
     steps = [replace(step, separate=True) for step in steps]
     types = {param.name: param.c_type for param in steps[0].params if param.name in steps[0].stored}
-    kernel = with_trained(_kernel(program, steps[0]), steps[0].kernel, types)
-    layers = [with_numbers(_layer(program, step), step) for step in steps]
-    texts = [text for text in layers if text is not None]
-    return (kernel, texts) if kernel is not None and len(texts) == len(steps) else None
+    called = [with_numbers(_layer(program, step), step) for step in steps]
+    layers, places = [call[0] for call in called if call], [call[1] for call in called if call]
+    if len(layers) < len(steps) or any(other != places[0] for other in places):
+        return None
+    kernel = with_trained(_kernel(program, steps[0]), steps[0].kernel, types, places[0])
+    return None if kernel is None else (with_little_work(kernel, steps), layers)
 
 
 def _needs_math(env: jinja2.Environment, step: Step) -> bool:

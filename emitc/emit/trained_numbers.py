@@ -2,7 +2,7 @@
 
 A C compiler specialises a kernel for the constants of its only layer. It would know none of them where some members of the
 structure come from a file of weights. So these members get a structure of their own, `trained`, which every function takes that
-reads one of them.
+reads one of them. Arrays of one element are members of it too, so that a call passes fewer addresses.
 
 This works on the C text of a kernel, whose functions have the parameters as their first argument `p`. Text of another form stays
 as it is; nothing is wrong then, only slower.
@@ -11,8 +11,9 @@ as it is; nothing is wrong then, only slower.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from emitc.program import Step
 from emitc.program.weights import ARGUMENT
@@ -20,7 +21,12 @@ from emitc.program.weights import ARGUMENT
 _NUMBERS = "trained"
 _BARE = re.compile(r"(?<![\w.>])p(?!\w)(?!->)")
 """The pointer to the parameters where no member of it is read."""
+_ARRAY = re.compile(r"\s*const (\w+) \*(?:restrict )?(\w+)")
+"""A parameter that is a constant array."""
 _CALL = re.compile(r"(\w+)\((\s*)p(?=[,)])")
+
+_LITTLE = 1000
+"""Products and bytes of inputs and outputs of a layer with little work: a call has over one in a hundred of its instructions."""
 
 _FILL = "emitc_weights_fill"
 """What fills a few bytes with a number that the compiler does not know, for which it would call memset."""
@@ -35,10 +41,13 @@ class _Function:
     end: int
 
 
-def with_trained(text: str, kernel: str, types: Mapping[str, str]) -> str | None:
+def with_trained(
+    text: str, kernel: str, types: Mapping[str, str], lone: Mapping[int, str] = MappingProxyType({})
+) -> str | None:
     """The text of a kernel that reads those members from `trained`, None where its form is another one.
 
-    kernel: its C name. types: C type of each of the members, which the structure of parameters lacks already.
+    kernel: its C name. types: C type of each of the members, which the structure of parameters lacks already. lone: the arrays
+    that it reads from there too, by their place among the arguments.
     """
     struct = f"struct emitc_{kernel}"
     start = re.compile(rf"(\w+)\(\s*(const {struct} \*(?:restrict )?p)(?=[,)])")
@@ -58,7 +67,8 @@ def with_trained(text: str, kernel: str, types: Mapping[str, str]) -> str | None
     reads_numbers = _reaching(bodies, {name for name, body in bodies.items() if stored.search(body)})
     reads_params = _reaching(bodies, {name for name, body in bodies.items() if "p->" in stored.sub("", body)})
     entry = f"emitc_{kernel}"
-    if entry not in reads_numbers & reads_params:
+    own = _without_arrays(bodies[entry], lone) if entry in reads_numbers & reads_params else None
+    if own is None:
         return None
 
     def arguments(name: str) -> str:
@@ -71,7 +81,7 @@ def with_trained(text: str, kernel: str, types: Mapping[str, str]) -> str | None
         declarations = [text[slice(*f.head)]] * (f.name in reads_params)
         if f.name in reads_numbers or f.name not in reads_params:
             declarations.append(f"const {struct}_numbers *restrict {_NUMBERS}")
-        body = _with_locals(bodies[f.name], stored, types)
+        body = _with_locals(own if f.name == entry else bodies[f.name], stored, types)
         body = _CALL.sub(lambda call: f"{call[1]}({call[2]}{arguments(call[1])}", body)
         result += [text[at : f.head[0]], ", ".join(declarations), body]
         at = f.end
@@ -100,9 +110,56 @@ def _reaching(bodies: Mapping[str, str], first: set[str]) -> frozenset[str]:
     return frozenset(reached)
 
 
-def with_numbers(text: str, step: Step) -> str | None:
-    """The text of a layer's function that gives the kernel the numbers, None where it calls the kernel otherwise."""
+def _listed(text: str, start: int) -> tuple[list[str], int]:
+    """What commas separate from `start` to the parenthesis that closes there, and where that is."""
+    pieces, depth, end = [""], 0, start
+    while depth or text[end] != ")":
+        depth += {"(": 1, ")": -1}.get(text[end], 0)
+        if text[end] == "," and not depth:
+            pieces.append("")
+        else:
+            pieces[-1] += text[end]
+        end += 1
+    return pieces, end
+
+
+def _without_arrays(body: str, lone: Mapping[int, str]) -> str | None:
+    """The rest of the head and the body of a kernel that has pointers to those members as variables, not as parameters."""
+    parameters, end = _listed(body, 0)
+    lines = []
+    for place, member in lone.items():
+        declared = _ARRAY.fullmatch(parameters[place]) if place < len(parameters) else None
+        if declared is None:
+            return None
+        lines.append(f"    const {declared[1]} *const {declared[2]} = {_NUMBERS}->{member};\n")
+    kept = ",".join(parameter for place, parameter in enumerate(parameters) if place not in lone)
+    return f"{kept}{body[end:]}".replace("\n{\n", "\n{\n" + "".join(lines), 1)
+
+
+def with_little_work(text: str, steps: Sequence[Step]) -> str:
+    """The text of the kernel of those layers, which is inlined where it has one layer with little work."""
+    work = sum(step.macs + sum(o.size_bytes for o in (*step.inputs, *step.outputs)) for step in steps)
+    if len(steps) > 1 or work > _LITTLE:
+        return text
+    return re.sub(rf"EMITC_NOINLINE(?= void emitc_{steps[0].kernel}\()", "EMITC_ALWAYS_INLINE", text)
+
+
+def with_numbers(text: str, step: Step) -> tuple[str, dict[int, str]] | None:
+    """The text of a layer's function that gives the kernel the numbers, None where it calls the kernel otherwise.
+
+    The second result are members of the numbers that the call passed as arrays before, by their place among the arguments.
+    """
     params = "p" if step.window else f"&{step.name}_params"
-    call = re.compile(rf"(emitc_{step.kernel}\(\s*{re.escape(params)})(?=,)")
-    changed, count = call.subn(rf"\1, &{ARGUMENT}->{step.numbers}", text)
-    return changed if count == 1 else None
+    calls = list(re.finditer(rf"emitc_{step.kernel}\(\s*{re.escape(params)}(?=[,)])", text))
+    if len(calls) != 1:
+        return None
+    numbers = f"{ARGUMENT}->{step.numbers}"
+    arguments, end = _listed(text, calls[0].end())
+    lone = {
+        place: member
+        for place, argument in enumerate(arguments)
+        if (member := argument.strip().removeprefix(f"{numbers}.")).isidentifier()
+        if argument.strip() != member
+    }
+    kept = ",".join(argument for place, argument in enumerate(arguments) if place not in lone)
+    return f"{text[: calls[0].end()]}, &{numbers}{kept}{text[end:]}", lone

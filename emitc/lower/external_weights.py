@@ -7,14 +7,14 @@ Weights with numbers between them that lead to an address are marked as a `Strea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from emitc.layer import Param, Table
 from emitc.program import Block, Constant, Move, Operand, Program, RowCall, RowSegment, Step
 from emitc.program.stepping import SteppedStage
 from emitc.program.weight_streams import stream_of
-from emitc.program.weights import ARGUMENT, STORABLE, ExternalWeights, Member
+from emitc.program.weights import ARGUMENT, STORABLE, ExternalWeights, Member, bytes_of
 
 ARRAYS = frozenset({
     "b", "b_zero", "bias", "bias_inside", "centred", "exponentials", "factor", "feature", "fill", "left_shift",
@@ -43,8 +43,8 @@ zero is nothing.
 """
 _WEIGHTS = "weights"
 """The array of a layer whose values may lead to addresses, in kernels that have such weights."""
-_WORDS = frozenset({"int32_t", "uint32_t", "float"})
-"""C types of four bytes."""
+_WORD_BYTES = 4
+"""A structure of numbers has members of at most that size, whose alignment all compilers agree on."""
 _OPERANDS = ("int8_t", "uint8_t", "int16_t", "float")
 """C types of constant operands that are stored: an operand that may be an index has another one."""
 
@@ -69,7 +69,10 @@ def with_external_weights(program: Program, members_of: Callable[[Step], frozens
 
     members_of: the names of the parameters that a step's kernel reads.
     """
-    mover = _Mover(f"{program.name}_weights", members_of)
+    lone: dict[str, frozenset[str]] = {}
+    for step in program.every_step:
+        lone[step.kernel] = lone.get(step.kernel, frozenset(step.tables)) & _lone(step)
+    mover = _Mover(f"{program.name}_weights", members_of, lone)
     moved = mover.program(program)
     states = tuple(
         slot
@@ -91,11 +94,12 @@ def with_external_weights(program: Program, members_of: Callable[[Step], frozens
 class _Mover:
     """Collects the members of the structure in the order of the layers.
 
-    kernels: the numbers of the layers of each kernel.
+    lone: for each kernel the roles of arrays that have one element in all its layers. kernels: the numbers of these layers.
     """
 
     name: str
     members_of: Callable[[Step], frozenset[str]]
+    lone: Mapping[str, frozenset[str]]
     members: list[Member] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
     kernels: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -105,9 +109,9 @@ class _Mover:
         """The declaration of the pointer to the weights as a function's first parameter."""
         return f"const struct {self.name} *{ARGUMENT}, "
 
-    def number(self, name: str, c_type: str, value: float, comment: str = "", struct: str = "") -> str:
-        """Adds a number, in that structure; returns the C expression of it."""
-        self.members.append(Member(name, c_type, (value,), 0, comment, struct=struct))
+    def number(self, name: str, c_type: str, value: float, comment: str = "") -> str:
+        """Adds a number; returns the C expression of it."""
+        self.members.append(Member(name, c_type, (value,), 0, comment))
         return f"{ARGUMENT}->{name}"
 
     def program(self, program: Program) -> Program:
@@ -137,8 +141,13 @@ class _Mover:
         parts = tuple(self.program(part) for part in step.parts)
         roles = {name: role for role, name in step.tables.items()}
         roles |= {staged.constant: staged.name.removeprefix("staged_") for staged in step.staged}
-        kept = tuple(constant for constant in step.constants if not self._array(step, constant, roles))
-        stored, numbers = self._numbers(step)
+        stored = self._stored(step)
+        together = self._together(step, stored)
+        lone = self.lone[step.kernel] - {param.name for param in stored} if together else frozenset()
+        inside = {c.name: c.table for c in step.constants if roles.get(c.name) in lone}
+        kept = tuple(c for c in step.constants if c.name not in inside and not self._array(step, c, roles))
+        numbers = self._numbers(step, stored, {roles[name]: table for name, table in inside.items()}, together)
+        self.texts |= {name: f"{ARGUMENT}->{numbers}.{roles[name]}" for name in inside}
         tables = {role: self.texts.get(name, name) for role, name in step.tables.items()}
         uses = stored or tables != step.tables or any(part.leading for part in parts)
         return replace(
@@ -149,7 +158,7 @@ class _Mover:
             staged=tuple(replace(s, constant=self.texts.get(s.constant, s.constant)) for s in step.staged),
             inputs=tuple(map(self._operand, step.inputs)),
             params=_lengthened(step),
-            stored=stored,
+            stored=tuple(param.name for param in stored),
             numbers=numbers,
             leading=self.leading if uses else "",
         )
@@ -169,30 +178,47 @@ class _Mover:
         self.texts[constant.name] = f"{ARGUMENT}->{constant.name}"
         return True
 
-    def _numbers(self, step: Step) -> tuple[tuple[str, ...], str]:
-        """The names of the parameters that are stored, which are members now, and the structure that has them.
-
-        Numbers of one size lie in a structure as they lie one by one.
-        """
+    def _stored(self, step: Step) -> tuple[Param, ...]:
+        """The parameters of a step that are stored."""
         if step.template.startswith(_FIXED) or "/" not in step.template or _LOOKED_UP in step.tables:
-            return (), ""
+            return ()
         read = self.members_of(step)
-        stored = [p for p in step.params if p.name in read and p.c_type in STORABLE and p.name in NUMBERS]
+        return tuple(p for p in step.params if p.name in read and p.c_type in STORABLE and p.name in NUMBERS)
+
+    def _together(self, step: Step, stored: tuple[Param, ...]) -> bool:
+        """Whether the numbers of a step are a structure, of which its kernel gets the address."""
         names = tuple(param.name for param in stored)
         alike = self.kernels.setdefault(step.kernel, names) == names
-        together = bool(names) and alike and all(param.c_type in _WORDS for param in stored)
-        prefix, struct = f"{step.name}_", ""
-        if together:
-            prefix, struct = f"{step.name}_numbers.", f"emitc_{step.kernel}_numbers"
-        for param in stored:
-            self.number(prefix + param.name, param.c_type, param.value, param.comment, struct)
-        return names, f"{step.name}_numbers" if together else ""
+        return bool(names) and alike and all(bytes_of(param.c_type) <= _WORD_BYTES for param in stored)
+
+    def _numbers(self, step: Step, stored: tuple[Param, ...], lone: Mapping[str, Table], together: bool) -> str:
+        """Adds the numbers of a step, and its arrays of one element by role; returns the structure that has them, or ""."""
+        variable = f"{step.name}_numbers" if together else ""
+        prefix, struct = (f"{variable}.", f"emitc_{step.kernel}_numbers") if together else (f"{step.name}_", "")
+        members = [Member(prefix + r, t.c_type, tuple(t.values), 1, t.comment, struct=struct) for r, t in lone.items()]
+        members += [Member(prefix + p.name, p.c_type, (p.value,), 0, p.comment, struct=struct) for p in stored]
+        # So there is no gap between members of one structure.
+        self.members += sorted(members, key=lambda member: -member.element_bytes) if together else members
+        return variable
 
     def _operand(self, operand: Operand) -> Operand:
         address = operand.address
         if address.block is not Block.CONSTANT:
             return operand
         return replace(operand, address=replace(address, variable=self.texts.get(address.variable, address.variable)))
+
+
+def _lone(step: Step) -> frozenset[str]:
+    """The roles of a layer's arrays of one element, which its kernel can read as it reads a number."""
+    tables = {constant.name: constant.table for constant in step.constants}
+    for staged in step.staged:
+        tables.pop(staged.constant, None)
+    return frozenset(
+        role
+        for role, table in ((role, tables[name]) for role, name in step.tables.items() if name in tables)
+        if len(table.values) == 1 and not table.alignment and role not in (_WEIGHTS, _COUNTED)
+        if is_stored(step.template, replace(table, role=role)) and bytes_of(table.c_type) <= _WORD_BYTES
+    )
 
 
 def _reads_in_call(step: Step) -> bool:

@@ -38,6 +38,11 @@ STORABLE = frozenset(_CODES)
 _WORDS = struct.Struct("<15I")
 
 
+def bytes_of(c_type: str) -> int:
+    """Bytes of one value of a storable type."""
+    return struct.calcsize(f"<{_CODES[c_type]}")
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """One member of the structure. count: elements of an array, 0 for a number. alignment: in bytes, 0 for the type's.
@@ -68,7 +73,7 @@ class Member:
     @property
     def element_bytes(self) -> int:
         """Bytes of one element."""
-        return struct.calcsize(f"<{_CODES[self.c_type]}")
+        return bytes_of(self.c_type)
 
     @property
     def aligned(self) -> int:
@@ -104,12 +109,17 @@ class ExternalWeights:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """The offset of each member in the structure, in bytes."""
-        result, end = [], 0
+        """The offset of each member in the structure, in bytes. A structure inside begins and ends at its widest member's."""
+        widest: dict[str, int] = {}
         for member in self.members:
-            start = -(-end // member.aligned) * member.aligned
-            result.append(start)
-            end = start + member.size_bytes
+            widest[member.variable] = max(widest.get(member.variable, 1), member.aligned)
+        result, end, last = [], 0, ""
+        for member in self.members:
+            steps = [member.aligned] if member.variable == last else [widest.get(last, 1), widest[member.variable]]
+            for step in steps:
+                end = -(-end // step) * step
+            result.append(end)
+            end, last = end + member.size_bytes, member.variable
         return tuple(result)
 
     @property

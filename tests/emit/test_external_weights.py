@@ -12,6 +12,7 @@ from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.options import WEIGHTS
 from emitc.planner.region_assignment import Region
+from emitc.program.weights import ExternalWeights, Member
 from emitc.verify.verification import verify
 from emitc.writers.tflite import TensorSpec, write_tflite
 from tests.support.models import control_flow
@@ -22,6 +23,7 @@ STAGED = {
     "places": (("weights", "QSPI"),),
     "stage_weights": "DTCM",
 }
+TYPES = {"multiplier": "int32_t", "right": "int8_t"}
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 
 
@@ -75,6 +77,13 @@ def test_a_model_without_weights_has_a_file_too(tmp_path: Path) -> None:
     assert made.program.external is not None
     assert [member.name for member in made.program.external.members] == ["nothing"]
     assert verify(made, samples=2).match
+
+
+def test_a_structure_of_numbers_begins_and_ends_at_its_widest_member() -> None:
+    """As C lays it out: an array of bytes after it does not lie in its last word."""
+    numbers = [Member(f"op_numbers.{name}", c_type, (1,), 1, "", struct="numbers") for name, c_type in TYPES.items()]
+    members = (Member("bytes", "int8_t", (1,), 1, ""), *numbers, Member("more", "int8_t", (1,), 1, ""))
+    assert ExternalWeights("w", members).offsets == (0, 4, 8, 12)
 
 
 def test_without_the_option_nothing_of_it_is_in_the_package() -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from emitc.compiler import compile_model
 from emitc.emit.trained_numbers import with_trained
+from emitc.verify.verification import verify
+from emitc.writers.tflite import write_tflite
+from tests.support.models.tiny import Net
 
 STRUCT = "struct emitc_k {\n    int32_t count;\n};\n\n"
 HELPER = """static inline int32_t emitc_k_one(const struct emitc_k *restrict p, int32_t x)
@@ -57,3 +63,39 @@ def test_a_number_of_a_conditional_part_is_no_variable() -> None:
 )
 def test_text_of_another_form_stays_as_it_is(text: str) -> None:
     assert with_trained(text, "k", TYPES) is None
+
+
+LONE = KERNEL.replace("const int8_t *x, ", "const int8_t *x, const int32_t *restrict factor, ").replace(
+    "x[i])", "x[i]) * factor[0]"
+)
+
+
+def test_arrays_of_one_element_come_with_the_numbers() -> None:
+    """A function that calls another one has the array by its address as before."""
+    text = with_trained(STRUCT + HELPER + LONE, "k", TYPES, {2: "scale"})
+    assert text is not None
+    head, body = text.partition("EMITC_NOINLINE")[2].split("\n{\n")
+    assert "factor" not in head
+    assert body.startswith("    const int32_t *const factor = trained->scale;\n")
+    assert with_trained(STRUCT + HELPER + LONE, "k", TYPES, {3: "scale"}) is None
+
+
+@pytest.mark.parametrize(
+    ("filters", "count", "word"), [(3, 2, "NOINLINE"), (3, 1, "ALWAYS_INLINE"), (80, 1, "NOINLINE")]
+)
+def test_the_kernel_of_one_layer_with_little_work_is_inlined(
+    filters: int, count: int, word: str, tmp_path: Path
+) -> None:
+    """Layers of 16 inputs, whose last one gives the answers; all have one scale, so that their factors lie with the numbers."""
+    net = Net()
+    shapes = [16] * count + [filters]
+    tensors = [net.activation(f"t{i}", (1, size)) for i, size in enumerate(shapes)]
+    for x, y, size in zip(tensors, tensors[1:], shapes[1:], strict=False):
+        w, b = net.weights(f"w{y}", (size, 16), [0.004]), net.bias(f"b{y}", size, [0.0002])
+        net.op("FULLY_CONNECTED", (x, w, b), (y,), fused_activation_function="NONE")
+    (tmp_path / "net.tflite").write_bytes(write_tflite(net.spec(tensors[:1], tensors[-1:])))
+    made = compile_model(tmp_path / "net.tflite", target="cortex-m3", weights="external")
+    text = made.files["net.c"].decode()
+    assert f"EMITC_{word} void emitc_row_" in text
+    assert "_numbers.multiplier" not in text.partition("---- layers")[2]
+    assert verify(made, samples=2).match

@@ -18,7 +18,7 @@ from emitc.explore.profile_records import profiling_of
 from emitc.frontends.build import build_graph
 from emitc.frontends.read import read_file, read_source
 from emitc.ir import Graph, GraphStep
-from emitc.lower.external_weights import with_external_weights
+from emitc.lower.external_weights import with_external_test, with_external_weights
 from emitc.lower.within_budget import lower_within_budget, partition_graph, require_budget
 from emitc.options import EXTERNAL, Options, check_options
 from emitc.passes import BUILT, INTERFACE, ROWS, run_passes
@@ -52,7 +52,6 @@ def _compiled(
     """A model that has been read. start: of the time that it takes, in seconds of the monotonic clock."""
     graph, passes, steps, partition, program = _lowered(path, source, options, plugins)
     passes += partition.passes
-    program = _with_extras(program, partition, model_bytes, options)
     if options.self_test:
         from emitc.verify.self_test import with_self_test
 
@@ -60,6 +59,10 @@ def _compiled(
             program = with_self_test(program, graph, partition.graph, steps[0].graph, source.format, options)
         except EmitcError as error:
             raise with_model(error, path.name) from error
+    if program.external:
+        program = with_external_test(program) if program.self_test else program
+        program = with_structure(program, runtime_texts(program))
+    program = _with_extras(program, partition, model_bytes, options)
     example = _example(partition, program, options)
     stated = options.to_json() | plugins.to_json()
     files = package_of(partition, program, passes, options, stated, example=example)
@@ -124,7 +127,6 @@ def _lowered(
         partition, program = in_steps(graph, partition, program, options)
     if options.weights == EXTERNAL:
         program = with_external_weights(program, read_members)
-        program = with_structure(program, runtime_texts(program))
     return graph, passes, steps, partition, program
 
 

@@ -206,10 +206,6 @@ def _check_external(options: Options) -> None:
             options.split_weights,
             "it leaves no weights in the C that could have a file of their own there",
         ),
-        "--self-test": (
-            bool(options.self_test),
-            "its expected results change with the weights, and init checks the file",
-        ),
         f"--package {options.package}": (KINDS[options.package].sequence, "its wrapper gives init no weights"),
     }
     for option, (asked, why) in excluded.items():

@@ -27,6 +27,7 @@ def _mark() -> bytes:
 )
 @shared.path_option("--signature", help="A file with the signature of the first covered bytes.")
 @click.option("--signature-bytes", type=click.IntRange(0), default=0, help="Keep this room for a signature.")
+@shared.path_option("--self-test-vectors", help="The .npz file of the self test's inputs; default: random ones.")
 @shared.plugin_option
 @shared.force_option
 @shared.json_option
@@ -45,7 +46,8 @@ def weights(
         from emitc.explore.weights_exchange import LARGEST_SIGNATURE, Signature, exchange
         from emitc.report.tables import number
 
-        read = (model, package / "manifest.json" if package.is_dir() else package, *([signature] if signature else []))
+        manifest = package / "manifest.json" if package.is_dir() else package
+        read = (model, manifest, *filter(None, (signature, values["self_test_vectors"])))
         file = OutputFile(output, "-o", _mark(), read, force)
         file.check()
         data = shared.read_small(signature, LARGEST_SIGNATURE, "--signature") if signature else b""
@@ -56,6 +58,7 @@ def weights(
             signature=Signature(data, values["signature_bytes"]),
             backends=shared.backends_of(values),
             plugins=values["plugins"],
+            vectors=values["self_test_vectors"],
         )
         file.write(made.data)
         text = (

@@ -54,7 +54,7 @@ def checked_constants(program: Program, kernels: str, functions: str) -> Checked
     others: tuple[Iterable[Constant], ...] = (
         (slot.initial for slot in program.states if slot.initial),
         program.output_constants,
-        program.self_test.inputs if program.self_test else (),
+        program.self_test.constants if program.self_test else (),
     )
     groups: list[tuple[str, int, Iterable[tuple[str, bytes]]]] = [
         *((step.name, step.index, _of_step(step, members)) for step in program.steps),

@@ -65,15 +65,18 @@ def exchange(
     signature: Signature = Signature(),
     backends: Mapping[str, str] | None = None,
     plugins: tuple[Path, ...] = (),
+    vectors: Path | None = None,
 ) -> Exchange:
     """The file of a model's weights for a package.
 
     package: its directory or its manifest. version: of the weights, one more than the package's by default. backends, plugins:
-    options whose paths a manifest does not have. Raises EmitcError for a package without external weights, CannotCompile where
+    options whose paths a manifest does not have. vectors: an .npz file with the inputs of the package's self test, random ones by
+    default. Raises EmitcError for a package without external weights, CannotCompile where
     the weights do not fit, and what compile_model raises.
     """
     manifest = read_manifest(package)
-    made = compile_model(model, options_from(manifest, package, backends or {}, plugins))
+    options = options_from(manifest, package, backends or {}, plugins)
+    made = compile_model(model, options, self_test_vectors=vectors)
     external, old = made.program.external, manifest["weights"]
     assert external is not None
     if external.structure != old["structure"]:
@@ -141,6 +144,7 @@ def options_from(
                 ),
                 "places": tuple((str(what), str(region)) for what, region in stated.get("places", [])),
                 "variants": tuple((int(index), str(variant)) for index, variant in stated.get("variants", [])),
+                "self_test": int(stated.get("self_test", {"inputs": 0})["inputs"]),
                 "plugins": plugins,
                 "weights": EXTERNAL,
             }

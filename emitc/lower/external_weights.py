@@ -90,6 +90,19 @@ def with_external_weights(program: Program, members_of: Callable[[Step], frozens
     return replace(moved, states=states, external=ExternalWeights(mover.name, tuple(mover.members)))
 
 
+def with_external_test(program: Program) -> Program:
+    """The program with the inputs and results of its self test in the external weights, so that other weights bring theirs."""
+    test, external = program.self_test, program.external
+    assert test is not None and external is not None
+    tables = [constant.table for constant in test.inputs]
+    crcs = tuple(check.crcs[case] for case in range(test.cases) for check in test.checks)
+    what = "CRC32 of each checked output, by stored input"
+    tables.append(Table("self_test_expected", "uint32_t", crcs, what))
+    members = tuple(Member(t.role, t.c_type, tuple(t.values), len(t.values), t.comment) for t in tables)
+    external = replace(external, members=(*external.members, *members))
+    return replace(program, external=external, self_test=replace(test, external=True))
+
+
 @dataclass
 class _Mover:
     """Collects the members of the structure in the order of the layers.

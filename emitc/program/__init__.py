@@ -471,5 +471,5 @@ class Program:
             c.table.size_bytes for step in self.every_step for part in step.parts for c in part.output_constants
         )
         states = sum(slot.initial.table.size_bytes for slot in self.states if slot.initial)
-        stored = self.self_test.input_bytes if self.self_test else 0
+        stored = sum(c.table.size_bytes for c in self.self_test.constants) if self.self_test else 0
         return steps + states + stored + sum(c.table.size_bytes for c in self.output_constants)

@@ -39,13 +39,19 @@ class SelfTest:
     """The stored inputs, one array for each input with all cases one after another, and the checks in the order of run().
 
     unchecked: functions of the layers without a check. Their outputs are floats, or depend on such, so that their bits are not
-    known, or are variables that a later layer writes again.
+    known, or are variables that a later layer writes again. external: inputs and CRCs are members of the external weights.
     """
 
     cases: int
     inputs: tuple[Constant, ...]
     checks: tuple[Check, ...]
     unchecked: tuple[str, ...] = ()
+    external: bool = False
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """The stored inputs that are in the C."""
+        return () if self.external else self.inputs
 
     def outputs_of(self, stage: int) -> tuple[int, ...]:
         """The outputs of a stage that are checked."""
@@ -66,8 +72,11 @@ class SelfTest:
         """
         constants = [constant for step in program.every_step for constant in step.constants]
         steps = sum(1 for step in program.every_step if step.params)
-        tables = _ARRAY * (len(constants) + steps + len(self.inputs)) + _PART * (len(program.steps) + len(OTHER_PARTS))
-        results = len(self.checks) * (_CALL + _WORD * (self.cases + 1))
+        tables = _ARRAY * (len(constants) + steps + len(self.constants)) + _PART * (
+            len(program.steps) + len(OTHER_PARTS)
+        )
+        results = len(self.checks) * (_CALL + _WORD * (1 if self.external else self.cases + 1))
+        weights = program.external.size_bytes if program.external else 0
         checked = sum(check.size_bytes for check in self.checks) * self.cases
         return {
             "inputs": self.cases,
@@ -75,5 +84,5 @@ class SelfTest:
             "checks": len(self.checks),
             "unchecked_layers": len(self.unchecked),
             "flash_bytes_estimated": _CODE + tables + results + self.name_bytes(program),
-            "instructions_estimated": _PER_BYTE * (program.constant_bytes + checked),
+            "instructions_estimated": _PER_BYTE * (program.constant_bytes + weights + checked),
         }

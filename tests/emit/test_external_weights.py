@@ -86,6 +86,17 @@ def test_a_structure_of_numbers_begins_and_ends_at_its_widest_member() -> None:
     assert ExternalWeights("w", members).offsets == (0, 4, 8, 12)
 
 
+def test_a_self_test_without_a_constant_in_the_code(tmp_path: Path) -> None:
+    net = Net()
+    x, y = net.activation("x", (1, 64), 0.05, 3), net.activation("y", (1, 64), 0.07, 1)
+    net.op("QUANTIZE", (x,), (y,))
+    (tmp_path / "quantize.tflite").write_bytes(write_tflite(net.spec((x,), (y,))))
+    made = compile_model(tmp_path / "quantize.tflite", weights="external", self_test=1)
+    assert b"SELF_TEST_CHECKS" in made.files["quantize.c"]
+    assert b"self_test_constants" not in made.files["quantize.c"]
+    assert verify(made, samples=1).match
+
+
 def test_without_the_option_nothing_of_it_is_in_the_package() -> None:
     files = compile_model(MODELS / "kws_ref_int8.tflite").files
     assert not any("weights" in name for name in files)
@@ -97,7 +108,6 @@ def test_without_the_option_nothing_of_it_is_in_the_package() -> None:
     "more",
     [
         {"split_weights": True},
-        {"self_test": 1},
         {"package": "rust"},
     ],
     ids=lambda more: next(iter(more)),

@@ -40,6 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "split": {"split_weights": True},
     "rows": {"input_rows": True},
     "regions": {"regions": (Region("DTCM", 10000, 1.0), SRAM), "places": (("weights", "SRAM"),)},
+    "external": {"weights": "external", "target": "cortex-m55"},
     "staged": {"regions": (Region("DTCM", 20000, 1.0), SRAM), "stage_weights": "DTCM"},
 }
 

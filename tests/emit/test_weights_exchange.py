@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hmac
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cffi
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -38,6 +40,7 @@ BOARDS = {
 }
 FORMAT, TRUNCATED, DAMAGED, FOREIGN, OLDER, UNSIGNED = range(10, 16)
 """Values of emitc_status."""
+SELF_TEST_FAILED = 8
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +90,61 @@ def test_the_file_in_the_package_is_the_one_that_the_command_makes(nets: Path, t
     assert exchange(nets / "model0.tflite", tmp_path / "package", version=0).data == own
     assert len(own) == HEADER_BYTES + made.program.external.size_bytes
     assert json.loads(made.files["manifest.json"])["weights"]["bytes"] == len(own)
+
+
+def self_test_of(folder: Path, made: Compiled) -> Callable[[bytes], tuple[int, str]]:
+    """What the self test of the package in a folder returns for a file of weights, and the layer that it names."""
+    face = interface_of(made)
+    library = build_shared(folder / "package", folder, trace=False)
+    ffi = cffi.FFI()
+    ffi.cdef(
+        "typedef struct { int part; const char *layer; uint32_t index, input, expected, actual; } fault;"
+        "int net_self_test(void *, size_t, void *, size_t, const void *, size_t, fault *);"
+    )
+    arena = np.zeros(made.program.plan.arena_bytes + 64, np.uint8)
+
+    def tested(data: bytes) -> tuple[int, str]:
+        lib = ffi.dlopen(str(library))
+        weights, fault = aligned(data), ffi.new("fault *")
+        at = ffi.cast("void *", arena.ctypes.data + -arena.ctypes.data % 64)
+        file = ffi.cast("void *", weights.ctypes.data)
+        status = lib.net_self_test(at, made.program.plan.arena_bytes, ffi.NULL, 0, file, len(data), fault)
+        return status, ffi.string(fault.layer).decode()
+
+    assert face.self_test
+    return tested
+
+
+def test_other_weights_bring_the_results_of_their_self_test(nets: Path, tmp_path: Path) -> None:
+    made = package(nets, tmp_path / "package", self_test=2, target="cortex-m4f")
+    tested = self_test_of(tmp_path, made)
+    weights = [exchange(nets / f"model{seed}.tflite", tmp_path / "package").data for seed in range(3)]
+    assert [tested(data) for data in weights] == [(0, "")] * 3
+    assert made.program.external is not None
+    # The inputs are one member, the results another one; with those of another training a layer is wrong.
+    payload, other = (data[HEADER_BYTES:] for data in weights[:2])
+    start = made.program.external.offsets[-1]
+    mixed = payload[:start] + other[start:]
+    status, layer = tested(with_header(mixed, made.program.external.structure, 1))
+    assert (status, layer) == (SELF_TEST_FAILED, "op0_conv_2d")
+    for bit in range(0, 8 * len(weights[0]), 8 * len(weights[0]) // 97):
+        damaged = bytearray(weights[0])
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert tested(bytes(damaged))[0] in range(FORMAT, UNSIGNED)
+
+
+def test_the_inputs_of_the_self_test_may_be_stated(nets: Path, tmp_path: Path) -> None:
+    made = package(nets, tmp_path / "package", self_test=2)
+    inputs, expected = answers(nets / "model1.tflite")
+    named = {f"in0_{i}": given[0] for i, given in enumerate(inputs)}
+    named |= {f"out0_{i}": wanted for i, wanted in enumerate(expected)}
+    np.savez(tmp_path / "vectors.npz", **named)
+    file = tmp_path / "net.bin"
+    arguments = ["weights", nets / "model1.tflite", "--for", tmp_path / "package", "-o", file]
+    arguments += ["--self-test-vectors", tmp_path / "vectors.npz"]
+    assert CliRunner().invoke(cli, [*map(str, arguments)]).exit_code == 0
+    assert all(given[0].tobytes() in file.read_bytes() for given in inputs)
+    assert self_test_of(tmp_path, made)(file.read_bytes()) == (0, "")
 
 
 def test_what_differs_is_named(nets: Path, tmp_path: Path) -> None:

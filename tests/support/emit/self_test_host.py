@@ -34,7 +34,7 @@ static emitc_status tested(emitc_test_fault *fault)
     for (size_t i = 0; i < sizeof arena; i++) {
         arena[i] = 0xA5;
     }
-    return @name@_self_test(@arguments@, STATE, fault);
+    return @name@_self_test(@arguments@, fault);
 }
 
 static void say(const char *what, long number, emitc_status status, const emitc_test_fault *fault)
@@ -130,7 +130,11 @@ def self_tested(compiled: Compiled, folder: Path, every: int = 0, flags: tuple[s
     if state:
         memory += f"static _Alignas({upper}_ARENA_ALIGN) unsigned char state_block[{state}];\n"
     memory += f"#define STATE {'state_block, sizeof state_block' if state else 'NULL, 0'}\n"
+    weights = compiled.files.get(f"{name}.weights.bin", b"")
+    if weights:
+        memory += f"static const _Alignas(16) unsigned char file[] = {{{', '.join(map(str, weights))}}};\n"
     driver = folder / "driver.c"
+    arguments += ", STATE, file, sizeof file" if weights else ", STATE"
     text = DRIVER.replace("@name@", name).replace("@memory@", memory).replace("@arguments@", arguments)
     driver.write_text(text, encoding="ascii")
     files, includes = sources(package)

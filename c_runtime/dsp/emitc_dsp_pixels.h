@@ -58,19 +58,18 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
 #define EMITC_PIXELS_ALL_AWAY(n, c, of) EMITC_PIXELS_EACH_##n(EMITC_PIXELS_AWAY, c, of##_TWICE)
 /* What is added before the shift, from the offset in q. */
 #define EMITC_PIXELS_START_UP "lsl %[q], %[q], %[odd]\n\tasr %[q], %[q], #1\n\t"
-#define EMITC_PIXELS_START_AWAY EMITC_PIXELS_START_UP
-#define EMITC_PIXELS_START_FLOAT
-/* The same by a float32 factor, in even; q is the output's zero point. */
-#define EMITC_PIXELS_OF_1(sum)
-#define EMITC_PIXELS_OF_256(sum) "asr %[" #sum "], %[" #sum "], #8\n\t"
-#define EMITC_PIXELS_ONCE(sum, of) of(sum)
+/* The same by the float32 factor of s4 or s5; q is the output's zero point. Sums that are 256 times that become it as
+ * they are converted, with as many bits after the point. */
+#define EMITC_PIXELS_OF_1_REAL(s) "vcvt.f32.s32 " #s ", " #s "\n\t"
+#define EMITC_PIXELS_OF_256_REAL(s) "vcvt.f32.s32 " #s ", " #s ", #8\n\t"
 #define EMITC_PIXELS_PLACE(sum, of) "qadd %[" #sum "], %[" #sum "], %[q]\n\tssat %[" #sum "], #8, %[" #sum "]\n\t"
+#define EMITC_PIXELS_BY_a "s4"
+#define EMITC_PIXELS_BY_b "s5"
 #define EMITC_PIXELS_ALL_FLOAT(n, c, of) \
-    EMITC_PIXELS_EACH_##n(EMITC_PIXELS_ONCE, c, of) \
-    "vmov s4, %[even]\n\t" \
     "vmov s0, s1, %[" #c "0], %[" #c "1]\n\tvmov s2, s3, %[" #c "2], %[" #c "3]\n\t" \
-    "vcvt.f32.s32 s0, s0\n\tvcvt.f32.s32 s1, s1\n\tvcvt.f32.s32 s2, s2\n\tvcvt.f32.s32 s3, s3\n\t" \
-    "vmul.f32 s0, s0, s4\n\tvmul.f32 s1, s1, s4\n\tvmul.f32 s2, s2, s4\n\tvmul.f32 s3, s3, s4\n\t" \
+    of##_REAL(s0) of##_REAL(s1) of##_REAL(s2) of##_REAL(s3) \
+    "vmul.f32 s0, s0, " EMITC_PIXELS_BY_##c "\n\tvmul.f32 s1, s1, " EMITC_PIXELS_BY_##c "\n\t" \
+    "vmul.f32 s2, s2, " EMITC_PIXELS_BY_##c "\n\tvmul.f32 s3, s3, " EMITC_PIXELS_BY_##c "\n\t" \
     "vcvtr.s32.f32 s0, s0\n\tvcvtr.s32.f32 s1, s1\n\tvcvtr.s32.f32 s2, s2\n\tvcvtr.s32.f32 s3, s3\n\t" \
     "vmov %[" #c "0], %[" #c "1], s0, s1\n\tvmov %[" #c "2], %[" #c "3], s2, s3\n\t" \
     EMITC_PIXELS_EACH_##n(EMITC_PIXELS_PLACE, c, of)
@@ -78,20 +77,34 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
 #define EMITC_PIXELS_JOIN_0
 #define EMITC_PIXELS_JOIN_1 "add %[b0], %[a0], %[b0], lsl #8\n\t"
 #define EMITC_PIXELS_PART(sum, from) "sub %[b" #sum "], %[b" #sum "], %[a" #sum "]\n\t"
-#define EMITC_PIXELS_SECOND_0(n, all) EMITC_PIXELS_ALL_##all(n, b, EMITC_PIXELS_OF_1)
-#define EMITC_PIXELS_SECOND_1(n, all) EMITC_PIXELS_ALL_##all(n, b, EMITC_PIXELS_OF_256)
+#define EMITC_PIXELS_OTHER_0(n, all) EMITC_PIXELS_ALL_##all(n, b, EMITC_PIXELS_OF_1)
+#define EMITC_PIXELS_OTHER_1(n, all) EMITC_PIXELS_ALL_##all(n, b, EMITC_PIXELS_OF_256)
 #define EMITC_PIXELS_PART_0(n)
 #define EMITC_PIXELS_PART_1(n) EMITC_PIXELS_EACH_##n(EMITC_PIXELS_PART, , )
 /* The factors of a channel: of channel p where all have their own (1), or of the first where all have that (0). The
- * second channel's are loaded in the first case only, in the other one they are there. */
+ * second channel's are loaded in the first case only, in the other one they are there. Float32 factors of both channels
+ * are loaded at once. */
 #define EMITC_PIXELS_FACTORS_0 "ldr %[even], [%[even]]\n\tldrsb %[odd], [%[odd]]\n\tldr %[q], %[offset]\n\t"
 #define EMITC_PIXELS_FACTORS_1 \
     "ldr %[even], [%[even], %[p], lsl #2]\n\tldrsb %[odd], [%[odd], %[p]]\n\tldr %[q], %[offset]\n\t"
 #define EMITC_PIXELS_NEXT_0(start)
 #define EMITC_PIXELS_NEXT_1(start) \
     "add %[p], %[p], #1\n\tldr %[even], %[factor]\n\tldr %[odd], %[right]\n\t" EMITC_PIXELS_FACTORS_1 start
-#define EMITC_PIXELS_PAST_0 "add %[p], %[p], #2\n\t"
-#define EMITC_PIXELS_PAST_1 "add %[p], %[p], #1\n\t"
+#define EMITC_PIXELS_FIRST_UP(each) \
+    "ldr %[p], %[o]\n\tldr %[even], %[factor]\n\tldr %[odd], %[right]\n\tldr %[x], %[y]\n\t" \
+    EMITC_PIXELS_FACTORS_##each "add %[x], %[x], %[p]\n\t" EMITC_PIXELS_START_UP
+#define EMITC_PIXELS_SECOND_UP(each) EMITC_PIXELS_NEXT_##each(EMITC_PIXELS_START_UP)
+#define EMITC_PIXELS_PAST_UP(each) "add %[p], %[p], #2 - " #each "\n\t"
+#define EMITC_PIXELS_FIRST_AWAY EMITC_PIXELS_FIRST_UP
+#define EMITC_PIXELS_SECOND_AWAY EMITC_PIXELS_SECOND_UP
+#define EMITC_PIXELS_PAST_AWAY EMITC_PIXELS_PAST_UP
+#define EMITC_PIXELS_REALS_0 "vldr s4, [%[even]]\n\tvmov.f32 s5, s4\n\t"
+#define EMITC_PIXELS_REALS_1 "add %[even], %[even], %[p], lsl #2\n\tvldm %[even], {s4-s5}\n\t"
+#define EMITC_PIXELS_FIRST_FLOAT(each) \
+    "ldr %[p], %[o]\n\tldr %[even], %[factor]\n\tldr %[q], %[offset]\n\tldr %[x], %[y]\n\t" \
+    EMITC_PIXELS_REALS_##each "add %[x], %[x], %[p]\n\t"
+#define EMITC_PIXELS_SECOND_FLOAT(each)
+#define EMITC_PIXELS_PAST_FLOAT(each) "add %[p], %[p], #2\n\t"
 /* Both channels of a pixel in one store; q is the distance from pixel to pixel. */
 #define EMITC_PIXELS_BOTH(sum, to) "bfi %[a" #sum "], %[b" #sum "], #8, #24\n\tstrh %[a" #sum "], [%[x]" to "]\n\t"
 #define EMITC_PIXELS_STORE_3 \
@@ -107,18 +120,16 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
     "add %[even], %[even], %[p], lsl #2\n\t" \
     "ldr %[a0], [%[even]]\n\tldr %[b0], [%[even], #4]\n\t" \
     sums EMITC_PIXELS_PART_##joined(n) \
-    "ldr %[p], %[o]\n\tldr %[even], %[factor]\n\tldr %[odd], %[right]\n\tldr %[x], %[y]\n\t" \
-    EMITC_PIXELS_FACTORS_##each "add %[x], %[x], %[p]\n\t" \
-    EMITC_PIXELS_START_##all EMITC_PIXELS_ALL_##all(n, a, EMITC_PIXELS_OF_1) \
-    EMITC_PIXELS_NEXT_##each(EMITC_PIXELS_START_##all) EMITC_PIXELS_SECOND_##joined(n, all) \
+    EMITC_PIXELS_FIRST_##all(each) EMITC_PIXELS_ALL_##all(n, a, EMITC_PIXELS_OF_1) \
+    EMITC_PIXELS_SECOND_##all(each) EMITC_PIXELS_OTHER_##joined(n, all) \
     "ldr %[q], %[step]\n\tldr %[even], %[count]\n\t" \
     EMITC_PIXELS_STORE_##n \
-    EMITC_PIXELS_PAST_##each \
+    EMITC_PIXELS_PAST_##all(each) \
     "str %[p], %[o]\n\t" \
     "cmp %[p], %[even]\n\t" \
     "bne 2b"
 #if defined(__ARM_FP)
-#define EMITC_PIXELS_CLOBBERED "cc", "memory", "s0", "s1", "s2", "s3", "s4"
+#define EMITC_PIXELS_CLOBBERED "cc", "memory", "s0", "s1", "s2", "s3", "s4", "s5"
 #else
 #define EMITC_PIXELS_CLOBBERED "cc", "memory"
 #endif

@@ -193,43 +193,71 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
 }
 
 /* The same in C. */
-#define EMITC_PLANE_SAME_LOOP
-#define EMITC_PLANE_CHANNEL_LOOP(how) \
-    for (int32_t row = 0; row < s->rows; row += 2) { \
-        const int32_t row_step = row + 1 < s->rows ? s->row_step : 0; \
-        const uint32_t *x = values + row; \
-        int8_t *y = to + row * s->row_step; \
-        for (int32_t column = 0; column < s->columns; column += 2) { \
-            const int32_t column_step = column + 1 < s->columns ? s->column_step : 0; \
-            const emitc_acc4 acc = emitc_plane_sums3x3(bias[c], x, &taps); \
-            y[row_step + column_step] = EMITC_PLANE_OUTPUT_##how(acc.a3); \
-            y[row_step] = EMITC_PLANE_OUTPUT_##how(acc.a2); \
-            y[column_step] = EMITC_PLANE_OUTPUT_##how(acc.a1); \
-            y[0] = EMITC_PLANE_OUTPUT_##how(acc.a0); \
-            x += EMITC_PLANE_STEP; \
-            y += 2 * s->column_step; \
+#define EMITC_PLANE_CHANNELS_LOOP(how) \
+    for (int32_t c = 0; c < channels; c++) { \
+        const emitc_taps3x3 taps = emitc_taps3x3_of(weights + 12 * c); \
+        EMITC_PLANE_BY_##how(c * s->each) \
+        for (int32_t row = 0; row < s->rows; row += 2) { \
+            const int32_t row_step = row + 1 < s->rows ? s->row_step : 0; \
+            const uint32_t *x = emitc_plane_of(planes, first + c, s->half) + row; \
+            int8_t *y = to + c + row * s->row_step; \
+            for (int32_t column = 0; column < s->columns; column += 2) { \
+                const int32_t column_step = column + 1 < s->columns ? s->column_step : 0; \
+                const emitc_acc4 acc = emitc_plane_sums3x3(bias[c], x, &taps); \
+                y[row_step + column_step] = EMITC_PLANE_OUTPUT_##how(acc.a3); \
+                y[row_step] = EMITC_PLANE_OUTPUT_##how(acc.a2); \
+                y[column_step] = EMITC_PLANE_OUTPUT_##how(acc.a1); \
+                y[0] = EMITC_PLANE_OUTPUT_##how(acc.a0); \
+                x += EMITC_PLANE_STEP; \
+                y += 2 * s->column_step; \
+            } \
         } \
     }
+#define EMITC_PLANE_BY_UP(number) \
+    const emitc_output by = emitc_output_of(((const int32_t *)factor)[number], right[number], s->offset);
+#define EMITC_PLANE_BY_AWAY(number) EMITC_PLANE_BY_UP(number)
+#define EMITC_PLANE_BY_FLOAT(number) const float by = ((const float *)factor)[number];
 #define EMITC_PLANE_OUTPUT_UP(acc) emitc_output_up(acc, by)
 #define EMITC_PLANE_OUTPUT_AWAY(acc) emitc_output_away(acc, by)
-#define EMITC_PLANE_OUTPUT_FLOAT(acc) emitc_output_float(acc, by.q31, by.start)
+#define EMITC_PLANE_OUTPUT_FLOAT(acc) emitc_output_float(acc, by, s->offset)
 
 #if EMITC_TILE_ASM
-/* The weights and the bias are doubled for multipliers, because emitc_scaled doubles its sums. */
-EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
-{
-    __asm__("sadd16 %0, %0, %0" : "+r"(pair));
-    return pair;
-}
-#define EMITC_PLANE_WEIGHT_UP(pair) emitc_plane_doubled(pair)
-#define EMITC_PLANE_WEIGHT_AWAY(pair) emitc_plane_doubled(pair)
-#define EMITC_PLANE_WEIGHT_FLOAT(pair) (pair)
+/* What begins a channel: its weights as pairs, where its plane is, and what makes outputs of its sums. Loads are next to
+ * each other, stores alternate with other instructions. Of the channel, t2 is the output's offset, t0 its factor. */
+#define EMITC_PLANE_BEGIN(how) \
+    "ldr %[t0], %[s]\n\tldr %[w1], %[weights]\n\tldr %[s1], %[factor]\n\tldr %[s2], %[right]\n\t" \
+    "ldr %[x], %[values]\n\tldr %[t1], %[next]\n\t" \
+    "ldr %[w5], [%[t0], #16]\n\tldr %[w3], [%[t0], #20]\n\tldr %[t2], [%[t0], #24]\n\t" \
+    "ldr %[w0], [%[w1]]\n\tldr %[w2], [%[w1], #4]\n\tldr %[w4], [%[w1], #8]\n\tldr %[t0], [%[s1]]\n\t" \
+    "add %[w1], %[w1], #12\n\tadd %[w5], %[x], %[w5], lsl #2\n\tstr %[w1], %[weights]\n\t" \
+    EMITC_PLANE_SHIFT_##how "add %[s1], %[s1], %[w3], lsl #2\n\tstr %[t1], %[values]\n\t" \
+    "sxtb16 %[w3], %[w2], ror #8\n\tstr %[s1], %[factor]\n\tsxtb16 %[w2], %[w2]\n\tstr %[w5], %[next]\n\t" \
+    "sxtb16 %[w5], %[w4], ror #8\n\tstr %[t0], %[q31]\n\tsxtb16 %[w4], %[w4]\n\tstr %[t2], %[start]\n\t" \
+    "sxtb16 %[w1], %[w0], ror #8\n\tsxtb16 %[w0], %[w0]\n\t" EMITC_PLANE_DOUBLED_##how
 #define EMITC_PLANE_BIAS_UP(bias) (2 * (bias))
 #define EMITC_PLANE_BIAS_AWAY(bias) (2 * (bias))
 #define EMITC_PLANE_BIAS_FLOAT(bias) (bias)
+/* Multipliers have a shift, and take weights and a bias twice as large, because emitc_scaled doubles its sums. */
+#define EMITC_PLANE_SHIFT_UP \
+    "ldrsb %[w1], [%[s2]]\n\tadd %[s2], %[s2], %[w3]\n\tstr %[s2], %[right]\n\t" \
+    "lsl %[t2], %[t2], %[w1]\n\tstr %[w1], %[shift]\n\tasr %[t2], %[t2], #1\n\t"
+#define EMITC_PLANE_DOUBLED_UP \
+    EMITC_PLANE_TWICE(w0) EMITC_PLANE_TWICE(w1) EMITC_PLANE_TWICE(w2) EMITC_PLANE_TWICE(w3) EMITC_PLANE_TWICE(w4) \
+    EMITC_PLANE_TWICE(w5)
+#define EMITC_PLANE_TWICE(pair) "sadd16 %[" #pair "], %[" #pair "], %[" #pair "]\n\t"
+#define EMITC_PLANE_SHIFT_AWAY EMITC_PLANE_SHIFT_UP
+#define EMITC_PLANE_DOUBLED_AWAY EMITC_PLANE_DOUBLED_UP
+#define EMITC_PLANE_SHIFT_FLOAT
+#define EMITC_PLANE_DOUBLED_FLOAT
 
-/* Sums as outputs; t2 is the multiplier, t0 what is added before the shift, t1 the shift. Or a float32 factor and the
- * output's zero point. */
+/* Sums as outputs; t2 is the multiplier, t0 what is added before the shift, t1 the shift. Or s4 is a float32 factor and
+ * t2 the output's zero point. The first text follows other loads, the second one the products. */
+#define EMITC_PLANE_LOADS_UP "ldr %[t2], %[q31]\n\t"
+#define EMITC_PLANE_THEN_UP "ldr %[t0], %[start]\n\tldr %[t1], %[shift]\n\t"
+#define EMITC_PLANE_LOADS_AWAY EMITC_PLANE_LOADS_UP
+#define EMITC_PLANE_THEN_AWAY EMITC_PLANE_THEN_UP
+#define EMITC_PLANE_LOADS_FLOAT "ldr %[t2], %[start]\n\tvldr s4, %[q31]\n\t"
+#define EMITC_PLANE_THEN_FLOAT
 #define EMITC_PLANE_ONE_UP(sum) \
     "smmlar %[" #sum "], %[" #sum "], %[t2], %[t0]\n\t" \
     "asr %[" #sum "], %[" #sum "], %[t1]\n\t" \
@@ -242,17 +270,22 @@ EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
     "ssat %[" #sum "], #8, %[" #sum "]\n\t"
 #define EMITC_PLANE_TWO_UP(a, b) EMITC_PLANE_ONE_UP(a) EMITC_PLANE_ONE_UP(b)
 #define EMITC_PLANE_TWO_AWAY(a, b) EMITC_PLANE_ONE_AWAY(a) EMITC_PLANE_ONE_AWAY(b)
+#define EMITC_PLANE_FOUR_UP EMITC_PLANE_TWO_UP(s0, s1) EMITC_PLANE_TWO_UP(s2, s3)
+#define EMITC_PLANE_FOUR_AWAY EMITC_PLANE_TWO_AWAY(s0, s1) EMITC_PLANE_TWO_AWAY(s2, s3)
+#define EMITC_PLANE_PLACE(sum) "qadd %[" #sum "], %[" #sum "], %[t2]\n\tssat %[" #sum "], #8, %[" #sum "]\n\t"
 #define EMITC_PLANE_TWO_FLOAT(a, b) \
-    "vmov s2, %[t2]\n\t" \
-    "vmov s0, s1, %[" #a "], %[" #b "]\n\t" \
-    "vcvt.f32.s32 s0, s0\n\tvcvt.f32.s32 s1, s1\n\t" \
-    "vmul.f32 s0, s0, s2\n\tvmul.f32 s1, s1, s2\n\t" \
-    "vcvtr.s32.f32 s0, s0\n\tvcvtr.s32.f32 s1, s1\n\t" \
-    "vmov %[" #a "], %[" #b "], s0, s1\n\t" \
-    "qadd %[" #a "], %[" #a "], %[t0]\n\tssat %[" #a "], #8, %[" #a "]\n\t" \
-    "qadd %[" #b "], %[" #b "], %[t0]\n\tssat %[" #b "], #8, %[" #b "]\n\t"
+    "vmov s0, s1, %[" #a "], %[" #b "]\n\tvcvt.f32.s32 s0, s0\n\tvcvt.f32.s32 s1, s1\n\t" \
+    "vmul.f32 s0, s0, s4\n\tvmul.f32 s1, s1, s4\n\tvcvtr.s32.f32 s0, s0\n\tvcvtr.s32.f32 s1, s1\n\t" \
+    "vmov %[" #a "], %[" #b "], s0, s1\n\t" EMITC_PLANE_PLACE(a) EMITC_PLANE_PLACE(b)
+#define EMITC_PLANE_FOUR_FLOAT \
+    "vmov s0, s1, %[s0], %[s1]\n\tvmov s2, s3, %[s2], %[s3]\n\t" \
+    "vcvt.f32.s32 s0, s0\n\tvcvt.f32.s32 s1, s1\n\tvcvt.f32.s32 s2, s2\n\tvcvt.f32.s32 s3, s3\n\t" \
+    "vmul.f32 s0, s0, s4\n\tvmul.f32 s1, s1, s4\n\tvmul.f32 s2, s2, s4\n\tvmul.f32 s3, s3, s4\n\t" \
+    "vcvtr.s32.f32 s0, s0\n\tvcvtr.s32.f32 s1, s1\n\tvcvtr.s32.f32 s2, s2\n\tvcvtr.s32.f32 s3, s3\n\t" \
+    "vmov %[s0], %[s1], s0, s1\n\tvmov %[s2], %[s3], s2, s3\n\t" \
+    EMITC_PLANE_PLACE(s0) EMITC_PLANE_PLACE(s1) EMITC_PLANE_PLACE(s2) EMITC_PLANE_PLACE(s3)
 #if defined(__ARM_FP)
-#define EMITC_PLANE_CLOBBERED "cc", "memory", "s0", "s1", "s2"
+#define EMITC_PLANE_CLOBBERED "cc", "memory", "s0", "s1", "s2", "s3", "s4"
 #else
 #define EMITC_PLANE_CLOBBERED "cc", "memory"
 #endif
@@ -270,8 +303,8 @@ EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
 #define EMITC_PLANE_LOAD(t, at) "ldr %[" #t "], [%[x], #" #at "]\n\t"
 /* The sums of two columns in each of two rows. r0 to r3: bytes from x to the four rows that they read; 64 to those of
  * the next two columns. */
-#define EMITC_PLANE_SUMS(r0, r1, r2, r3) \
-    "ldr %[s3], %[bias]\n\t" \
+#define EMITC_PLANE_SUMS(how, r0, r1, r2, r3) \
+    "ldr %[s3], %[first]\n\t" \
     EMITC_PLANE_LOAD(t0, r0) EMITC_PLANE_LOAD(t1, r1) EMITC_PLANE_LOAD(t2, r2) \
     "smlad %[s0], %[t0], %[w0], %[s3]\n\t" \
     "smlatb %[s1], %[t0], %[w0], %[s3]\n\t" \
@@ -281,13 +314,12 @@ EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
     EMITC_PLANE_LOAD(t0, r3) EMITC_PLANE_LOAD(t1, 64 + r0) EMITC_PLANE_LOAD(t2, 64 + r1) \
     EMITC_PLANE_FIRST(t0, s2, s3, w4) EMITC_PLANE_LAST(t1, s0, s1, w1) \
     EMITC_PLANE_LAST(t2, s0, s1, w3) EMITC_PLANE_LAST(t2, s2, s3, w1) \
-    EMITC_PLANE_LOAD(t0, 64 + r2) EMITC_PLANE_LOAD(t1, 64 + r3) "ldr %[t2], %[q31]\n\t" \
+    EMITC_PLANE_LOAD(t0, 64 + r2) EMITC_PLANE_LOAD(t1, 64 + r3) EMITC_PLANE_LOADS_##how \
     EMITC_PLANE_LAST(t0, s0, s1, w5) EMITC_PLANE_LAST(t0, s2, s3, w3) EMITC_PLANE_LAST(t1, s2, s3, w5) \
-    "ldr %[t0], %[start]\n\t" \
-    "ldr %[t1], %[right]\n\t"
+    EMITC_PLANE_THEN_##how
 /* Stores them. Where a step is 0, the output that is stored first is none. move: to the rows, from what y is. */
 #define EMITC_PLANE_STORE(how, move) \
-    EMITC_PLANE_TWO_##how(s0, s1) EMITC_PLANE_TWO_##how(s2, s3) \
+    EMITC_PLANE_FOUR_##how \
     "ldr %[t0], %[y]\n\t" \
     "ldr %[t1], %[column_step]\n\t" \
     "ldr %[t2], %[row_step]\n\t" move \
@@ -302,13 +334,13 @@ EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
     "ldr %[t0], %[pairs]\n\t" \
     "cmp %[t0], #2\n\t" \
     "beq 2f\n\t" \
-    "blt 3f\n\t" EMITC_PLANE_SUMS(0, 4, 8, 12) \
+    "blt 3f\n\t" EMITC_PLANE_SUMS(how, 0, 4, 8, 12) \
     EMITC_PLANE_STORE(how, "add %[t2], %[t0], %[t2]\n\t") \
-    "2:\n\t" EMITC_PLANE_SUMS(8, 12, 16, 20) \
+    "2:\n\t" EMITC_PLANE_SUMS(how, 8, 12, 16, 20) \
     EMITC_PLANE_STORE(how, \
         "add %[t0], %[t0], %[t2], lsl #1\n\t" \
         "add %[t2], %[t0], %[t2]\n\t") \
-    "3:\n\t" EMITC_PLANE_SUMS(16, 20, 24, 28) \
+    "3:\n\t" EMITC_PLANE_SUMS(how, 16, 20, 24, 28) \
     EMITC_PLANE_STORE(how, \
         "add %[t0], %[t0], %[t2], lsl #2\n\t" \
         "ldr %[t2], %[last_step]\n\t" \
@@ -320,62 +352,70 @@ EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
     "str %[t0], %[y]\n\t" \
     "cmp %[x], %[t2]\n\t" \
     "bne 1b"
-/* The outputs of one column in two rows at a time, of `units` twice two rows. s1 is where they go, s3 bytes to the
- * next row. */
+/* The outputs of one column in two rows at a time, up to `end`; then of one row up to `last`, where there is one more.
+ * s1 is where they go, s3 bytes to the next row. */
 #define EMITC_PLANE_COLUMN(how) \
+    "b 2f\n" \
     "1:\n\t" \
-    "ldr %[s2], %[bias]\n\t" EMITC_PLANE_LOAD(t0, 0) EMITC_PLANE_LOAD(t1, 4) EMITC_PLANE_LOAD(t2, 8) \
+    "ldr %[s2], %[first]\n\t" EMITC_PLANE_LOAD(t0, 0) EMITC_PLANE_LOAD(t1, 4) EMITC_PLANE_LOAD(t2, 8) \
     EMITC_PLANE_PAIR(t0, s0, w0, s2) EMITC_PLANE_PAIR(t1, s2, w0, s2) EMITC_PLANE_PAIR(t1, s0, w2, s0) \
     EMITC_PLANE_PAIR(t2, s2, w2, s2) EMITC_PLANE_PAIR(t2, s0, w4, s0) \
     EMITC_PLANE_LOAD(t0, 12) EMITC_PLANE_LOAD(t1, 64) EMITC_PLANE_LOAD(t2, 68) \
     EMITC_PLANE_PAIR(t0, s2, w4, s2) EMITC_PLANE_THIRD(t1, s0, w1) EMITC_PLANE_THIRD(t2, s0, w3) \
     EMITC_PLANE_THIRD(t2, s2, w1) \
-    EMITC_PLANE_LOAD(t0, 72) EMITC_PLANE_LOAD(t1, 76) "ldr %[t2], %[q31]\n\t" \
+    EMITC_PLANE_LOAD(t0, 72) EMITC_PLANE_LOAD(t1, 76) EMITC_PLANE_LOADS_##how \
     EMITC_PLANE_THIRD(t0, s0, w5) EMITC_PLANE_THIRD(t0, s2, w3) EMITC_PLANE_THIRD(t1, s2, w5) \
-    "ldr %[t0], %[start]\n\t" \
-    "ldr %[t1], %[right]\n\t" \
+    EMITC_PLANE_THEN_##how \
     EMITC_PLANE_TWO_##how(s0, s2) \
-    "ldr %[t0], %[end]\n\t" \
     "strb %[s2], [%[s1], %[s3]]\n\t" \
     "strb %[s0], [%[s1]]\n\t" \
-    "add %[x], %[x], #8\n\t" \
     "add %[s1], %[s1], %[s3], lsl #1\n\t" \
+    "add %[x], %[x], #8\n" \
+    "2:\n\t" \
+    "ldr %[t0], %[end]\n\t" \
+    "ldr %[t1], %[last]\n\t" \
     "cmp %[x], %[t0]\n\t" \
-    "bne 1b"
-#define EMITC_PLANE_SUM_REGISTERS(mode1, a, mode3, b) \
-    [x] "+r"(x), [s0] "=&r"(s0), [s1] mode1(a), [s2] "=&r"(s2), [s3] mode3(b), [t0] "=&r"(t0), [t1] "=&r"(t1), \
-        [t2] "=&r"(t2)
+    "bne 1b\n\t" \
+    "cmp %[t0], %[t1]\n\t" \
+    "beq 3f\n\t" \
+    "str %[t1], %[end]\n\t" \
+    "mov %[s3], #0\n\t" \
+    "b 1b\n" \
+    "3:"
+#define EMITC_PLANE_REGISTERS(mode, mode1, a, mode3, b) \
+    [x] mode "r"(x), [s0] "=&r"(s0), [s1] mode1 "r"(a), [s2] "=&r"(s2), [s3] mode3 "r"(b), [t0] "=&r"(t0), \
+        [t1] "=&r"(t1), [t2] "=&r"(t2)
+#define EMITC_PLANE_WEIGHTS(mode) \
+    [w0] mode "r"(w0), [w1] mode "r"(w1), [w2] mode "r"(w2), [w3] mode "r"(w3), [w4] mode "r"(w4), [w5] mode "r"(w5)
 #define EMITC_PLANE_READ \
-    [w0] "r"(w0), [w1] "r"(w1), [w2] "r"(w2), [w3] "r"(w3), [w4] "r"(w4), [w5] "r"(w5), [bias] "m"(start_bias), \
-        [q31] "m"(by.q31), [start] "m"(by.start), [right] "m"(by.right), [end] "m"(end)
-#define EMITC_PLANE_LOCALS(how) \
-    int32_t s0, s1, s2, s3; \
-    uint32_t t0, t1, t2; \
-    const int32_t start_bias = EMITC_PLANE_BIAS_##how(bias[c]); \
-    const uint32_t w0 = EMITC_PLANE_WEIGHT_##how(taps.first[0]); \
-    const uint32_t w1 = EMITC_PLANE_WEIGHT_##how(taps.last[0]); \
-    const uint32_t w2 = EMITC_PLANE_WEIGHT_##how(taps.first[1]); \
-    const uint32_t w3 = EMITC_PLANE_WEIGHT_##how(taps.last[1]); \
-    const uint32_t w4 = EMITC_PLANE_WEIGHT_##how(taps.first[2]); \
-    const uint32_t w5 = EMITC_PLANE_WEIGHT_##how(taps.last[2]);
-/* What is the same for all channels. */
-#define EMITC_PLANE_SAME_COLUMNS \
+    EMITC_PLANE_WEIGHTS(), [first] "m"(first_sum), [q31] "m"(q31), [start] "m"(start), [shift] "m"(shift)
+/* All channels. Where y and x begin, they are those of six rows, of which the last 2 * pairs are made. */
+#define EMITC_PLANE_CHANNELS_COLUMNS(how) \
     const int32_t column_step = s->column_step; \
     const int32_t row_step = s->row_step; \
     const int32_t pairs = (s->rows + 1) >> 1; \
     const int32_t last_step = s->rows & 1 ? 0 : row_step; \
     const int32_t above = 6 - 2 * pairs; \
-    const int32_t words = (s->columns >> 1) * EMITC_PLANE_STEP;
-#define EMITC_PLANE_CHANNEL_COLUMNS(how) \
-    { \
-        EMITC_PLANE_LOCALS(how) \
-        const uint32_t *x = values - above; \
-        const uint32_t *end = x + words; \
-        int8_t *y = to - above * row_step; \
-        if (words != 0) { \
+    const uint32_t *values = emitc_plane_of(planes, first, s->half) - above; \
+    const uint32_t *next = values + (first & 1 ? s->half - EMITC_PLANE_ROWS : EMITC_PLANE_ROWS); \
+    int8_t *const last_to = to + channels - above * row_step; \
+    for (to -= above * row_step; to != last_to; to++) { \
+        const uint32_t *x; \
+        int8_t *y = to; \
+        const int32_t first_sum = EMITC_PLANE_BIAS_##how(*bias++); \
+        int32_t s0, s1, s2, s3, q31, start, shift; \
+        uint32_t t0, t1, t2, w0, w1, w2, w3, w4, w5; \
+        __asm__ volatile(EMITC_PLANE_BEGIN(how) \
+            : EMITC_PLANE_REGISTERS("=&", "=&", s1, "=&", s3), EMITC_PLANE_WEIGHTS("=&"), [weights] "+m"(weights), \
+              [factor] "+m"(factor), [right] "+m"(right), [values] "+m"(values), \
+              [next] "+m"(next), [q31] "=m"(q31), [start] "=m"(start), [shift] "=m"(shift) \
+            : [s] "m"(s) \
+            : "memory"); \
+        const uint32_t *end = x + (s->columns >> 1) * EMITC_PLANE_STEP; \
+        if (end != x) { \
             __asm__ volatile(EMITC_PLANE_COLUMNS(how) \
-                : EMITC_PLANE_SUM_REGISTERS("=&r", s1, "=&r", s3), [y] "+m"(y) \
-                : EMITC_PLANE_READ, [column_step] "m"(column_step), [row_step] "m"(row_step), \
+                : EMITC_PLANE_REGISTERS("+", "=&", s1, "=&", s3), [y] "+m"(y) \
+                : EMITC_PLANE_READ, [end] "m"(end), [column_step] "m"(column_step), [row_step] "m"(row_step), \
                   [last_step] "m"(last_step), [pairs] "m"(pairs) \
                 : EMITC_PLANE_CLOBBERED); \
         } \
@@ -383,31 +423,15 @@ EMITC_ALWAYS_INLINE uint32_t emitc_plane_doubled(uint32_t pair)
             int8_t *each = y + above * row_step; \
             int32_t step = row_step; \
             x += above; \
+            const uint32_t *const last = x + 2 * pairs; \
             end = x + (s->rows & ~1); \
-            for (int32_t odd = 0; odd < 2; odd++) { \
-                if (x != end) { \
-                    __asm__ volatile(EMITC_PLANE_COLUMN(how) \
-                        : EMITC_PLANE_SUM_REGISTERS("+r", each, "+r", step) : EMITC_PLANE_READ \
-                        : EMITC_PLANE_CLOBBERED); \
-                } \
-                step = 0; \
-                end += 2 * (s->rows & 1); \
-            } \
+            __asm__ volatile(EMITC_PLANE_COLUMN(how) \
+                : EMITC_PLANE_REGISTERS("+", "+", each, "+", step), [end] "+m"(end) \
+                : EMITC_PLANE_READ, [last] "m"(last) \
+                : EMITC_PLANE_CLOBBERED); \
         } \
     }
 #endif
-
-/* A float32 factor instead of a multiplier. */
-typedef struct emitc_plane_factor {
-    float q31;
-    int32_t right;
-    int32_t start;
-} emitc_plane_factor;
-
-#define EMITC_PLANE_BY_UP \
-    const emitc_output by = emitc_output_of(((const int32_t *)factor)[number], right[number], s->offset);
-#define EMITC_PLANE_BY_AWAY EMITC_PLANE_BY_UP
-#define EMITC_PLANE_BY_FLOAT const emitc_plane_factor by = {((const float *)factor)[number], 0, s->offset};
 
 /* The outputs of `channels` neighbouring channels of 3x3 windows, which begin with number `first` of those whose planes
  * lie at `planes`. w: for each row of a window its weights 0, 1, 1 and 2. factor, right: as emitc_out_channels has
@@ -415,18 +439,10 @@ typedef struct emitc_plane_factor {
 #define EMITC_PLANE_FUNCTION(name, how, part) \
     EMITC_NOINLINE void name( \
         const emitc_plane *s, const uint32_t *planes, int32_t first, const int8_t *weights, const int32_t *bias, \
-        const void *factor, const int8_t *right, int32_t channels, int8_t *y_first) \
+        const void *factor, const int8_t *right, int32_t channels, int8_t *to) \
     { \
-        EMITC_PLANE_SAME_##part \
+        EMITC_PLANE_CHANNELS_##part(how) \
         (void)right; \
-        for (int32_t c = 0; c < channels; c++) { \
-            const int32_t number = c * s->each; \
-            const uint32_t *const values = emitc_plane_of(planes, first + c, s->half); \
-            const emitc_taps3x3 taps = emitc_taps3x3_of(weights + 12 * c); \
-            int8_t *const to = y_first + c; \
-            EMITC_PLANE_BY_##how \
-            EMITC_PLANE_CHANNEL_##part(how) \
-        } \
     }
 #if EMITC_TILE_ASM
 EMITC_PLANE_FUNCTION(emitc_plane_up, UP, COLUMNS)

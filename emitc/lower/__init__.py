@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from emitc.lower.arenas import buffers, inside, peak_label, region_arenas
 from emitc.lower.interface import ports, state_slots
-from emitc.lower.layers import ConstantPlacement, Steps
+from emitc.lower.layers import ConstantPlacement, Steps, with_shared_tails
 from emitc.lower.row_segments import schedule_of
 from emitc.planner.proof_text import proof_line
 from emitc.program import Origin, Program, arena_variable
@@ -37,7 +37,7 @@ def lower(
     slots.arenas = {slots.named[buffer].name: arena_variable(region) for buffer, region in arenas.region_of.items()}
     check_schedule(graph, stages, arenas.offsets(), arenas.schedule.hosts, plan.arena_bytes)
     section = f"{name.upper()}_SECTION_WEIGHTS" if placement.weights else ""
-    steps = Steps(graph, slots, section, placement, parts).of_stages(stages)
+    steps = with_shared_tails(Steps(graph, slots, section, placement, parts).of_stages(stages))
     schedule = schedule_of(graph, stages, steps, slots)
     regions = region_arenas(arenas, schedule)
     inputs, _ = ports(graph, graph.inputs, slots, output=False)

@@ -217,3 +217,15 @@ def _in_section(part: Program, section: str) -> Program:
         return replace(step, constants=constants, parts=tuple(_in_section(part, section) for part in step.parts))
 
     return replace(part, steps=tuple(map(placed_there, part.steps))) if section else part
+
+
+def with_shared_tails(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The layers, where those of one kernel say alike whether channels or columns are left over from its groups.
+
+    Some kernels are named without that. Such a kernel has code for what is left over where one of its layers needs it.
+    """
+    tails = {(step.template, step.spec.suffix) for step in steps if step.spec.has_tail}
+    return tuple(
+        replace(step, spec=replace(step.spec, has_tail=True)) if (step.template, step.spec.suffix) in tails else step
+        for step in steps
+    )

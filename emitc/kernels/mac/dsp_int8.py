@@ -190,6 +190,8 @@ def _tiled(folded: FoldedWeights, tile: Tile) -> Layer:
         values, words = (pack_filter_pairs if tile.pixels == PIXELS else pack_filter_quads)(runs, joined=joined)
     if tile.name:
         folded = replace(folded, spec=folded.spec.extended(f"_{tile.name}", window=tile.name))
+    if tile.pixels == PIXELS:
+        folded = _with_tail(folded, problem.bound.output.shape[-2] % PIXELS)
     words_in_scratch = words
     if tile.rowwise:  # the sums of all channels follow the words of one row
         words //= kernel_h
@@ -233,6 +235,11 @@ def _without_scratch(folded: FoldedWeights) -> Layer:
     )
 
 
+def _with_tail(folded: FoldedWeights, left_over: int) -> FoldedWeights:
+    """The same for a kernel whose name does not say whether channels or columns are left over: see `with_shared_tails`."""
+    return replace(folded, spec=replace(folded.spec, has_tail=left_over > 0))
+
+
 def _matrix_product(folded: FoldedWeights, by_rows: ByRows | None, *, scratch: bool) -> Layer:
     problem = folded.problem
     out, depth = folded.filters.shape
@@ -243,6 +250,7 @@ def _matrix_product(folded: FoldedWeights, by_rows: ByRows | None, *, scratch: b
     folded = replace(folded, spec=folded.spec.extended("_few", window="few")) if few else folded.joined(zero)
     if zero:
         folded = _with_weight_zero(folded, zero)
+    folded = _with_tail(folded, out % BLOCK if by_row else problem.bound.output.shape[-2] % PIXELS)
     if by_row:
         if zero:
             zero_params = (Param("weights_zero", "int32_t", zero, "the weights' zero point"),)

@@ -144,11 +144,14 @@ typedef struct emitc_taps3x3 {
 EMITC_ALWAYS_INLINE emitc_taps3x3 emitc_taps3x3_of(const int8_t *w)
 {
     const uint32_t top = emitc_four(w);
-    const uint32_t middle = emitc_four(w + 4);
-    const uint32_t bottom = emitc_four(w + 8);
+    const uint32_t middle = emitc_four(w + 3);
+    const uint32_t bottom = emitc_four(w + 5); /* from the last weight of the middle row on, not to read past the end */
+    const uint32_t odd[3] = {emitc_odd(top), emitc_odd(middle), emitc_odd(bottom)};
     const emitc_taps3x3 taps = {
-        {emitc_even(top), emitc_even(middle), emitc_even(bottom)},
-        {emitc_odd(top), emitc_odd(middle), emitc_odd(bottom)}};
+        {emitc_pair_of(emitc_even(top), odd[0]), emitc_pair_of(emitc_even(middle), odd[1]),
+            emitc_pair_of(odd[2], emitc_even(bottom) >> 16)},
+        {emitc_pair_of(odd[0], emitc_even(top) >> 16), emitc_pair_of(odd[1], emitc_even(middle) >> 16),
+            emitc_pair_above(emitc_even(bottom), odd[2])}};
     return taps;
 }
 
@@ -195,7 +198,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
 /* The same in C. */
 #define EMITC_PLANE_CHANNELS_LOOP(how) \
     for (int32_t c = 0; c < channels; c++) { \
-        const emitc_taps3x3 taps = emitc_taps3x3_of(weights + 12 * c); \
+        const emitc_taps3x3 taps = emitc_taps3x3_of(weights + 9 * c); \
         EMITC_PLANE_BY_##how(c * s->each) \
         for (int32_t row = 0; row < s->rows; row += 2) { \
             const int32_t row_step = row + 1 < s->rows ? s->row_step : 0; \
@@ -228,12 +231,15 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
     "ldr %[t0], %[s]\n\tldr %[w1], %[weights]\n\tldr %[s1], %[factor]\n\tldr %[s2], %[right]\n\t" \
     "ldr %[x], %[values]\n\tldr %[t1], %[next]\n\t" \
     "ldr %[w5], [%[t0], #16]\n\tldr %[w3], [%[t0], #20]\n\tldr %[t2], [%[t0], #24]\n\t" \
-    "ldr %[w0], [%[w1]]\n\tldr %[w2], [%[w1], #4]\n\tldr %[w4], [%[w1], #8]\n\tldr %[t0], [%[s1]]\n\t" \
-    "add %[w1], %[w1], #12\n\tadd %[w5], %[x], %[w5], lsl #2\n\tstr %[w1], %[weights]\n\t" \
+    "ldr %[w0], [%[w1]]\n\tldr %[w2], [%[w1], #3]\n\tldr %[w4], [%[w1], #5]\n\tldr %[t0], [%[s1]]\n\t" \
+    "add %[w1], %[w1], #9\n\tadd %[w5], %[x], %[w5], lsl #2\n\tstr %[w1], %[weights]\n\t" \
     EMITC_PLANE_SHIFT_##how "add %[s1], %[s1], %[w3], lsl #2\n\tstr %[t1], %[values]\n\t" \
-    "sxtb16 %[w3], %[w2], ror #8\n\tstr %[s1], %[factor]\n\tsxtb16 %[w2], %[w2]\n\tstr %[w5], %[next]\n\t" \
-    "sxtb16 %[w5], %[w4], ror #8\n\tstr %[t0], %[q31]\n\tsxtb16 %[w4], %[w4]\n\tstr %[t2], %[start]\n\t" \
-    "sxtb16 %[w1], %[w0], ror #8\n\tsxtb16 %[w0], %[w0]\n\t" EMITC_PLANE_DOUBLED_##how
+    "sxtb16 %[s3], %[w2], ror #8\n\tstr %[s1], %[factor]\n\tsxtb16 %[w2], %[w2]\n\tstr %[w5], %[next]\n\t" \
+    "sxtb16 %[s1], %[w4], ror #8\n\tstr %[t0], %[q31]\n\tsxtb16 %[w4], %[w4]\n\tstr %[t2], %[start]\n\t" \
+    "sxtb16 %[s0], %[w0], ror #8\n\tsxtb16 %[w0], %[w0]\n\t" EMITC_PLANE_DOUBLED_##how \
+    "pkhbt %[w1], %[s0], %[w0]\n\tpkhbt %[w0], %[w0], %[s0], lsl #16\n\t" \
+    "pkhbt %[w3], %[s3], %[w2]\n\tpkhbt %[w2], %[w2], %[s3], lsl #16\n\t" \
+    "pkhtb %[w5], %[s1], %[w4], asr #16\n\tpkhbt %[w4], %[s1], %[w4]\n\t"
 #define EMITC_PLANE_BIAS_UP(bias) (2 * (bias))
 #define EMITC_PLANE_BIAS_AWAY(bias) (2 * (bias))
 #define EMITC_PLANE_BIAS_FLOAT(bias) (bias)
@@ -242,8 +248,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
     "ldrsb %[w1], [%[s2]]\n\tadd %[s2], %[s2], %[w3]\n\tstr %[s2], %[right]\n\t" \
     "lsl %[t2], %[t2], %[w1]\n\tstr %[w1], %[shift]\n\tasr %[t2], %[t2], #1\n\t"
 #define EMITC_PLANE_DOUBLED_UP \
-    EMITC_PLANE_TWICE(w0) EMITC_PLANE_TWICE(w1) EMITC_PLANE_TWICE(w2) EMITC_PLANE_TWICE(w3) EMITC_PLANE_TWICE(w4) \
-    EMITC_PLANE_TWICE(w5)
+    EMITC_PLANE_TWICE(w0) EMITC_PLANE_TWICE(w2) EMITC_PLANE_TWICE(w4) EMITC_PLANE_TWICE(s0) EMITC_PLANE_TWICE(s1) \
+    EMITC_PLANE_TWICE(s3)
 #define EMITC_PLANE_TWICE(pair) "sadd16 %[" #pair "], %[" #pair "], %[" #pair "]\n\t"
 #define EMITC_PLANE_SHIFT_AWAY EMITC_PLANE_SHIFT_UP
 #define EMITC_PLANE_DOUBLED_AWAY EMITC_PLANE_DOUBLED_UP
@@ -396,6 +402,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
     const int32_t pairs = (s->rows + 1) >> 1; \
     const int32_t last_step = s->rows & 1 ? 0 : row_step; \
     const int32_t above = 6 - 2 * pairs; \
+    const int32_t words = (s->columns >> 1) * EMITC_PLANE_STEP; \
     const uint32_t *values = emitc_plane_of(planes, first, s->half) - above; \
     const uint32_t *next = values + (first & 1 ? s->half - EMITC_PLANE_ROWS : EMITC_PLANE_ROWS); \
     int8_t *const last_to = to + channels - above * row_step; \
@@ -411,7 +418,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
               [next] "+m"(next), [q31] "=m"(q31), [start] "=m"(start), [shift] "=m"(shift) \
             : [s] "m"(s) \
             : "memory"); \
-        const uint32_t *end = x + (s->columns >> 1) * EMITC_PLANE_STEP; \
+        const uint32_t *end = x + words; \
         if (end != x) { \
             __asm__ volatile(EMITC_PLANE_COLUMNS(how) \
                 : EMITC_PLANE_REGISTERS("+", "=&", s1, "=&", s3), [y] "+m"(y) \
@@ -434,8 +441,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
 #endif
 
 /* The outputs of `channels` neighbouring channels of 3x3 windows, which begin with number `first` of those whose planes
- * lie at `planes`. w: for each row of a window its weights 0, 1, 1 and 2. factor, right: as emitc_out_channels has
- * them; right is not read where factors are float32. */
+ * lie at `planes`. weights: the nine of each window. factor, right: as emitc_out_channels has them; right is not read
+ * where factors are float32. */
 #define EMITC_PLANE_FUNCTION(name, how, part) \
     EMITC_NOINLINE void name( \
         const emitc_plane *s, const uint32_t *planes, int32_t first, const int8_t *weights, const int32_t *bias, \

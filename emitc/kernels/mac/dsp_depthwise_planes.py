@@ -58,7 +58,7 @@ class Planes:
     def packed(self, filters: Int64) -> Int64:
         """Weights [C, KH, KW] as the kernel reads them."""
         if self.fast:
-            return filters[:, :, [0, 1, 1, 2]].reshape(-1)
+            return filters.reshape(-1)
         first = 2 * np.arange(self.words)
         padded = np.pad(filters, ((0, 0), (0, 0), (1, 3)))
         pairs = np.stack(
@@ -106,7 +106,7 @@ def depthwise(problem: MacProblem) -> Layer:
     )
     layer = replace(folded, spec=folded.spec.extended(f"_{form}", window=form)).layer(
         "convolution/depthwise_planes_dsp",
-        packed_table(weights, problem.filters.shape, "in pairs of neighbours, channel by channel", planes.band),
+        packed_table(weights, problem.filters.shape, "in pairs of neighbours or row by row, channel by channel", planes.band),
         (*problem.window_params, *params, problem.zero_point, *problem.output_limits),
         scratch=(Scratch("planes", size),),
         by_rows=ByRows(window=True, alone=out_h * planes.instructions(1) / planes.instructions(out_h) - 1),

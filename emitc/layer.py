@@ -323,11 +323,11 @@ class KernelSpec:
     a float sum, the type to which it saturates. clamped: outputs have limits in addition to those of their type.
     per_tensor: one multiplier for all channels, where the template does not take that as a number. small_sums: three products
     of 32 bits requantize the sums. window: what is fixed of the window, by the template's own names. has_tail: channels or
-    columns are left over from the kernel's groups. exact_rounding: float32 factors as mantissas and left shifts, for cores without
-    floats; quotients are rounded as if there were no end to their digits. interleaved: filters lie value by value, not one after the
-    other. runtime_bias: the C type of a computed bias, which is added to the sum at its end, where that wraps. bias_last: any
-    bias of a sum of floats is added at its end. rectified: outputs are limited to 0 and more. no_broadcast: no operand is
-    repeated.
+    columns are left over from the kernel's groups. exact_rounding: float32 factors as mantissas and left shifts, for cores
+    without floats; quotients are rounded as if there were no end to their digits. interleaved: filters lie value by value,
+    not one after the other. runtime_bias: the C type of a computed bias, which is added to the sum at its end, where that
+    wraps. bias_last: any bias of a sum of floats is added at its end. rectified: outputs are limited to 0 and more.
+    no_broadcast: no operand is repeated.
     joined: the weights of two channels are one number.
     """
 

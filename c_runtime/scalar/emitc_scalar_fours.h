@@ -118,8 +118,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_fours_one(int32_t bias, const uint32_t *x, 
     "lb %[u], " k "(%[w])\n\t" \
     "lw %[v23], " x23 "(%[at])\n\t" \
     "lb %[t], 4+" k "(%[w])\n\t"
-#define EMITC_FOURS_FIRST \
-    EMITC_FOURS_READ("0", "0", "4") \
+#define EMITC_FOURS_FIRST(k, x01, x23) \
+    EMITC_FOURS_READ(k, x01, x23) \
     "mul %[a01], %[u], %[v01]\n\t" \
     "mul %[a23], %[u], %[v23]\n\t" \
     "mul %[b01], %[t], %[v01]\n\t" \
@@ -159,14 +159,30 @@ EMITC_ALWAYS_INLINE emitc_eight emitc_fours_two(
     uint32_t v23;
     uint32_t t;
     uint32_t u;
+    /* Two fours a round; of an odd number, the first round makes its second one only. */
     __asm__(
+        "sub ra, %[end], %[w]\n\t"
+        "andi ra, ra, 8\n\t"
+        "beqz ra, 1f\n\t"
+        "addi %[w], %[w], -8\n\t"
+        "addi %[at], %[at], -32\n\t"
+        "j 2f\n"
         "1:\n\t"
-        EMITC_FOURS_FIRST
+        EMITC_FOURS_FIRST("0", "0", "4")
         EMITC_FOURS_NEXT("1", "8", "12")
         EMITC_FOURS_NEXT("2", "16", "20")
         EMITC_FOURS_NEXT("3", "24", "28")
-        "addi %[w], %[w], 8\n\t"
-        "addi %[at], %[at], 32\n\t"
+        EMITC_FOURS_SPLIT("a01", "a0", "a1")
+        EMITC_FOURS_SPLIT("a23", "a2", "a3")
+        EMITC_FOURS_SPLIT("b01", "b0", "b1")
+        EMITC_FOURS_SPLIT("b23", "b2", "b3")
+        "2:\n\t"
+        EMITC_FOURS_FIRST("8", "32", "36")
+        EMITC_FOURS_NEXT("9", "40", "44")
+        EMITC_FOURS_NEXT("10", "48", "52")
+        EMITC_FOURS_NEXT("11", "56", "60")
+        "addi %[w], %[w], 16\n\t"
+        "addi %[at], %[at], 64\n\t"
         EMITC_FOURS_SPLIT("a01", "a0", "a1")
         EMITC_FOURS_SPLIT("a23", "a2", "a3")
         EMITC_FOURS_SPLIT("b01", "b0", "b1")

@@ -23,6 +23,8 @@
 #define EMITC_SCALAR_V6M 1
 #elif defined(__ARM_ARCH_7M__)
 #define EMITC_SCALAR_V7M 1
+#elif defined(__riscv) && __riscv_xlen == 32 && !defined(__riscv_32e)
+#define EMITC_SCALAR_RV32 1
 #endif
 #endif
 

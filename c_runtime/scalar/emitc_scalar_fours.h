@@ -17,13 +17,6 @@
 
 #include "emitc_scalar.h"
 
-#if EMITC_ASM && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__) && defined(__riscv) && \
-    __riscv_xlen == 32 && !defined(__riscv_32e)
-#define EMITC_FOURS_ASM 1
-#else
-#define EMITC_FOURS_ASM 0
-#endif
-
 /* The running sums of four pixels: of the whole words, modulo 2^32, and of the upper halves. */
 typedef struct emitc_split_sums {
     uint32_t s01;
@@ -111,7 +104,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_fours_one(int32_t bias, const uint32_t *x, 
     return emitc_fours_end(sums, x, weights);
 }
 
-#if EMITC_FOURS_ASM
+#if defined(EMITC_SCALAR_RV32)
 /* A weight of each of the two filters times the words of its values; at first, and added to what there is. */
 #define EMITC_FOURS_READ(k, x01, x23) \
     "lw %[v01], " x01 "(%[at])\n\t" \
@@ -148,7 +141,7 @@ EMITC_ALWAYS_INLINE emitc_eight emitc_fours_two(
 {
     emitc_split_sums a = emitc_fours_start(bias_a, fours);
     emitc_split_sums b = emitc_fours_start(bias_b, fours);
-#if EMITC_FOURS_ASM
+#if defined(EMITC_SCALAR_RV32)
     const int8_t *w = *weights;
     const uint32_t *at = x;
     uint32_t a01;

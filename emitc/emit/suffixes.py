@@ -33,6 +33,7 @@ _WORDS = MappingProxyType({
     "joined": "weights of two channels are one number of 16 bits",
     "few": "fewer channels than the kernel takes at a time",
     "fours": "the products of four weights are added in one word",
+    "parts": "parts of weights are added one by one",
     "flash": "weights were transformed by the compiler",
     "scratch": "weights are transformed in working memory",
     "strided": "windows lie farther from each other than one row or column",

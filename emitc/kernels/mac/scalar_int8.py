@@ -22,6 +22,7 @@ from emitc.kernels.mac.problem import (
     MacProblem,
     NoKernel,
     factor_parts,
+    packed_table,
 )
 from emitc.kernels.mac.weight_packing import shape_text, weight_table
 from emitc.kernels.shared.windows import whole_window
@@ -49,7 +50,15 @@ _TOGETHER = 2
 """Filters whose products with a value are made together."""
 _PART_COST, _FILTER_COST = 2.4, 0.75
 """Of the instructions that four weights save, what a part costs, and what the end of a filter does."""
-_NO_FOURS = Reason("its weights are too large, or its rows too few, for four products at a time", "four rows or more")
+_EIGHT = 8
+"""Filters of a row whose sums are made together, and values whose products are added before they are split."""
+_DEEPEST, _PART_OF_EIGHTS = 32767, 10
+"""Values of a row, and parts of eight filters, that int16 counts. Weights that must have no part, for each that has one."""
+_NO_EIGHTS = Reason(
+    "its weights are too large for eight products at a time, or its values or filters not enough",
+    "eight filters or more and a multiple of eight values",
+)
+_NO_FOURS = Reason("its weights are too large for four products at a time", "smaller weights")
 _PAIR_OVERFLOWS = Reason("two adjacent weights are -128", "weights of -127 to 127")
 
 
@@ -84,8 +93,10 @@ def convolution(problem: MacProblem, *, mul32: bool = False, fours: bool = False
     folded = fold(problem, mul32=mul32)
     is_product, window = problem.is_matrix_product, problem.window
     reads_rows = is_product and not _in_tiles(problem.pixels)
+    if fours and reads_rows:
+        return _eights(folded)
     if fours:
-        weights = None if reads_rows else _fours_table(folded.filters, problem.filters.shape)
+        weights = _fours_table(folded.filters, problem.filters.shape)
         if weights is None:
             raise NoKernel(_NO_FOURS)
         folded = replace(folded, spec=folded.spec.extended("_fours", window="fours"))
@@ -208,6 +219,42 @@ def _rows(folded: FoldedWeights, *, mul32: bool) -> Layer:
     )
 
 
+def _eights(folded: FoldedWeights) -> Layer:
+    """As `_rows`, for eight filters at a time; raises NoKernel where there is none.
+
+    c_runtime/scalar/emitc_scalar_eights.h says how their sums are made.
+    """
+    problem, (out, depth) = folded.problem, folded.filters.shape
+    if out < _EIGHT or depth % _EIGHT or depth > _DEEPEST:
+        raise NoKernel(_NO_EIGHTS)
+    groups = folded.filters.reshape(out, -1, _EIGHT).copy()
+    whole = out - out % _EIGHT
+    blocks: list[list[tuple[int, int]]] = [[] for _ in range(0, whole, _EIGHT)]
+    for filter_ in range(whole):
+        lost = ((at, _EIGHT * part + filter_ % _EIGHT) for at, part in _parts(groups[filter_]) if part)
+        blocks[filter_ // _EIGHT].extend(lost)
+    missing = sum(map(len, blocks))
+    if missing * _PART_OF_EIGHTS >= whole * depth or max(map(len, blocks)) > _DEEPEST:
+        raise NoKernel(_NO_EIGHTS)
+    weights = groups.reshape(out, depth).astype(np.int8)
+    biased = (weights[:whole].reshape(-1, _EIGHT, depth) ^ -128).transpose(0, 2, 1)
+    values = np.concatenate([biased.reshape(-1), folded.filters[whole:].reshape(-1)])
+    what = "eight filters value by value, plus 128, then those left over"
+    tables = folded.tables(packed_table(values, problem.filters.shape, what, 1))
+    if missing:
+        folded = replace(folded, spec=folded.spec.extended("_parts", window="parts"))
+        listed = [value for block in blocks for value in (len(block), *(number for pair in block for number in pair))]
+        tables += (Table("parts", "int16_t", tuple(listed), "of weights, which the sums of eight filters lack"),)
+    return folded.layer(
+        "mac/row_eights",
+        tables,
+        (*problem.size_params, *problem.output_limits),
+        ahead=whole_window(problem.channels, _EIGHT, 1),
+        by_rows=ByRows(counted="rows", outputs=0 if missing else _EIGHT),
+        headers=(*HEADERS, "emitc_scalar_eights.h"),
+    )
+
+
 def _in_tiles(pixels: int) -> bool:
     """Whether tiles of four pixels are worth it; each pixel that is left over costs as much as a tile."""
     return 5 * (pixels // PIXELS + pixels % PIXELS) * PIXELS <= 8 * pixels
@@ -250,10 +297,10 @@ def _runs(parts: list[tuple[int, int]]) -> list[int]:
 
 
 def _parts(fours: Int64) -> list[tuple[int, int]]:
-    """Makes weights smaller, so that the products of int8 values with four of them always add up within 16 bits.
+    """Makes weights smaller, so that the products of int8 values with a group of them always add up within 16 bits.
 
-    fours: a filter [K / 4, 4], which is changed. For each change: the weight's place in the filter and what it lost. A change
-    of nothing stands wherever a place is more than _FARTHEST weights after the one before.
+    fours: a filter [K / 4, 4], or in groups of another size, which is changed. For each change: the weight's place in the filter
+    and what it lost. A change of nothing stands wherever a place is more than _FARTHEST weights after the one before.
     """
     clipped: list[tuple[int, int]] = []
     before = 0
@@ -263,7 +310,7 @@ def _parts(fours: Int64) -> list[tuple[int, int]]:
             place = int(np.abs(four).argmax())
             part = int(np.sign(four[place])) * min(excess, abs(int(four[place])), 127)
             four[place] -= part
-            at = 4 * group + place
+            at = fours.shape[1] * group + place
             while at - before > _FARTHEST:
                 before += _FARTHEST
                 clipped.append((before, 0))

@@ -149,6 +149,13 @@ def _large(channels: int, depth: int, places: tuple[int, ...]) -> np.ndarray[tup
     return weights
 
 
+def _small(channels: int, depth: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:
+    """Weights that eight products of int8 values need no more than 16 bits for; the last ones need all of them."""
+    weights = np.random.default_rng(depth).integers(-31, 32, (channels, depth)).astype(np.int8)
+    weights[:, -8:] = np.array([-128, 127, 0, 0, 0, 0, 0, 0])[(np.arange(8) + np.arange(channels)[:, None]) % 8]
+    return weights
+
+
 FOURS = [
     conv_2d("two_left_over", (1, 8, 8, 42), 6, (1, 1), w=_large(6, 42, (4,)).reshape(6, 1, 1, 42)),
     conv_2d("one_left_over", (1, 9, 8, 33), 7, (1, 1), RELU6, w=_large(7, 33, (29,)).reshape(7, 1, 1, 33)),
@@ -156,6 +163,25 @@ FOURS = [
     conv_2d("far_between", (1, 6, 5, 45), 3, (3, 3), RELU6, w=_large(3, 405, (0, 396)).reshape(3, 3, 3, 45)),
     fully_connected("many_rows", (24, 50), 9, 50, w=_large(9, 50, (1, 40))),
 ]
+
+
+EIGHTS = [
+    fully_connected("parts_and_filters_left_over", (1, 96), 19, 96, w=_large(19, 96, (4,))),
+    fully_connected("parts_of_two_rows", (2, 200), 16, 200, w=_large(16, 200, (0, 196))),
+    fully_connected("no_part", (3, 16), 9, 16, w=_small(9, 16), scales=Scales(weights=(0.01,) * 9)),
+    fully_connected("one_eight", (1, 8), 8, 8, w=_small(8, 8)),
+]
+
+
+def test_eight_filters_of_a_row() -> None:
+    """Weights that are too large for 16 bits of eight products are made of two parts."""
+    proven = prove(EIGHTS, target="rv32imac")
+    for name, outcome in proven.outcomes.items():
+        outcome.check()
+        assert outcome.step is not None and outcome.step.variant == "gpr31"
+        assert "_eights" in outcome.step.kernel
+        assert outcome.step.kernel.endswith("_parts") == name.startswith("parts")
+    assert proven.memory_errors == ()
 
 
 def test_four_products_at_a_time() -> None:
@@ -169,9 +195,11 @@ def test_four_products_at_a_time() -> None:
 
 
 def test_registers_of_an_emulated_core(tmp_path: Path) -> None:
-    """Where the loop over four products is in assembly, and nothing in C stands in for it."""
+    """Where the loops over products are in assembly, and nothing in C stands in for them."""
     file = tmp_path / "fours.tflite"
-    file.write_bytes(write_tflite(model_of([*FOURS, COLUMNS["bordered"][0], COLUMNS["every_second_of_odd"][0]])))
+    file.write_bytes(
+        write_tflite(model_of([*FOURS, *EIGHTS, COLUMNS["bordered"][0], COLUMNS["every_second_of_odd"][0]]))
+    )
     compiled = compile_model(file, target="rv32imac", package="platformio")
     assert {step.variant for step in compiled.program.steps} == {"gpr31"}
     assert on_emulator(compiled, "qemu_rv32", reference="auto", samples=2, seed=0, layers=False, workdir=tmp_path).match

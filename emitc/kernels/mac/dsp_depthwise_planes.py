@@ -106,7 +106,9 @@ def depthwise(problem: MacProblem) -> Layer:
     )
     layer = replace(folded, spec=folded.spec.extended(f"_{form}", window=form)).layer(
         "convolution/depthwise_planes_dsp",
-        packed_table(weights, problem.filters.shape, "in pairs of neighbours or row by row, channel by channel", planes.band),
+        packed_table(
+            weights, problem.filters.shape, "in pairs of neighbours or row by row, channel by channel", planes.band
+        ),
         (*problem.window_params, *params, problem.zero_point, *problem.output_limits),
         scratch=(Scratch("planes", size),),
         by_rows=ByRows(window=True, alone=out_h * planes.instructions(1) / planes.instructions(out_h) - 1),

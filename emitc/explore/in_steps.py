@@ -10,7 +10,7 @@ from emitc.explore.layer_cycles import layer_cycles
 from emitc.ir import Graph
 from emitc.lower.stepping import with_steps
 from emitc.lower.within_budget import lower_within_budget
-from emitc.options import EXTERNAL, Options
+from emitc.options import Options
 from emitc.program import Program
 from emitc.program.stepping import SteppedStage
 
@@ -42,7 +42,7 @@ def in_steps(graph: Graph, partition: Partition, program: Program, options: Opti
 
 def _with_steps(partition: Partition, program: Program, options: Options) -> Program:
     cycles = layer_cycles(partition, program, options.optimize)
-    return with_steps(program, partition, cycles, options.max_step_cycles, options.weights != EXTERNAL)
+    return with_steps(program, partition, cycles, options.max_step_cycles)
 
 
 def _stages(program: Program) -> tuple[SteppedStage, ...]:

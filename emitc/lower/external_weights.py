@@ -152,7 +152,8 @@ class _Mover:
 
     def _step(self, step: Step) -> Step:
         parts = tuple(self.program(part) for part in step.parts)
-        roles = {name: role for role, name in step.tables.items()}
+        names = {role: _table_of(text) for role, text in step.tables.items()}
+        roles = {name: role for role, name in names.items()}
         roles |= {staged.constant: staged.name.removeprefix("staged_") for staged in step.staged}
         stored = self._stored(step)
         together = self._together(step, stored)
@@ -161,7 +162,10 @@ class _Mover:
         kept = tuple(c for c in step.constants if c.name not in inside and not self._array(step, c, roles))
         numbers = self._numbers(step, stored, {roles[name]: table for name, table in inside.items()}, together)
         self.texts |= {name: f"{ARGUMENT}->{numbers}.{roles[name]}" for name in inside}
-        tables = {role: self.texts.get(name, name) for role, name in step.tables.items()}
+        tables = {
+            role: text.replace(names[role], self.texts.get(names[role], names[role]), 1)
+            for role, text in step.tables.items()
+        }
         uses = stored or tables != step.tables or any(part.leading for part in parts)
         return replace(
             step,
@@ -173,7 +177,7 @@ class _Mover:
             params=_lengthened(step),
             stored=tuple(param.name for param in stored),
             numbers=numbers,
-            leading=self.leading if uses else "",
+            leading=(self.leading if uses else "") + step.leading,
         )
 
     def _array(self, step: Step, constant: Constant, roles: dict[str, str]) -> bool:
@@ -219,6 +223,11 @@ class _Mover:
         if address.block is not Block.CONSTANT:
             return operand
         return replace(operand, address=replace(address, variable=self.texts.get(address.variable, address.variable)))
+
+
+def _table_of(text: str) -> str:
+    """The table in an expression: its name, or `(name + first * 4)` of a layer that runs some of its outputs at a time."""
+    return text.removeprefix("(").partition(" ")[0]
 
 
 def _lone(step: Step) -> frozenset[str]:

@@ -33,13 +33,9 @@ def with_steps(
     partition: Partition,
     cycles: Mapping[int, float],
     max_cycles: int | None = None,
-    by_outputs: bool = True,
 ) -> Program:
-    """The program with begin, step and cancel. cycles: of each layer, by index; max_cycles: that a step is to take at most.
-
-    by_outputs: a product with one row is divided by its outputs. Its tables must be arrays of the C for that.
-    """
-    maker = _Stepping(program, partition, cycles, max_cycles, by_outputs)
+    """The program with begin, step and cancel. cycles: of each layer, by index; max_cycles: that a step is to take at most."""
+    maker = _Stepping(program, partition, cycles, max_cycles)
     stages = tuple(map(maker.stage, program.schedule))
     split = {stage.split.step.index: stage.split.step for stage in stages if stage.split is not None}
 
@@ -72,9 +68,8 @@ class _Stepping:
         partition: Partition,
         cycles: Mapping[int, float],
         max_cycles: int | None,
-        by_outputs: bool,
     ) -> None:
-        self._cycles, self._max_cycles, self._by_outputs = cycles, max_cycles, by_outputs
+        self._cycles, self._max_cycles = cycles, max_cycles
         self._layers = partition.layers
         self._nodes = {bound.node.index: bound for bound in partition.graph.bound()}
         self._memory = MemoryMap.of(program)
@@ -147,7 +142,7 @@ class _Stepping:
             return None, "its kernel makes the whole output"
         rows = _rows_of(layer, bound)
         if rows is None or rows.rows < 2:
-            parts = _outputs_of(step, layer, bound) if form.outputs and self._by_outputs else None
+            parts = _outputs_of(step, layer, bound) if form.outputs else None
             if parts is None:
                 return None, "its output is one row"
             return replace(parts, together=self._most_rows(parts, limit)), ""

@@ -121,8 +121,8 @@ class Step:
     that it runs in its scratch. headers: of the runtime, that its kernel needs. staged: its tables that are
     parameters, which come first. reads_rows: it asks the application for its rows. stored: the parameters that are numbers of
     the external weights. numbers: the structure in the weights that has them, "" where each is by itself. separate: its kernel
-    takes them by a pointer of their own. leading: what its function takes before all else: the pointer to these weights,
-    FIRST_OUTPUT, or "".
+    takes them by a pointer of their own. leading: what its function takes before all else: the pointer to these weights and
+    FIRST_OUTPUT, one of the two, or "".
     """
 
     index: int
@@ -157,9 +157,17 @@ class Step:
     @property
     def passed(self) -> str:
         """The arguments that `leading` declares."""
-        if self.leading == FIRST_OUTPUT:
-            return "0, "
-        return f"{ARGUMENT}, " if self.leading else ""
+        return self.weights_passed + ("0, " if self.leading.endswith(FIRST_OUTPUT) else "")
+
+    @property
+    def weights_leading(self) -> str:
+        """The part of `leading` that declares the pointer to the weights."""
+        return self.leading.removesuffix(FIRST_OUTPUT)
+
+    @property
+    def weights_passed(self) -> str:
+        """The argument that `weights_leading` declares."""
+        return f"{ARGUMENT}, " if self.weights_leading else ""
 
     @property
     def addresses(self) -> tuple[Address, ...]:

@@ -149,6 +149,13 @@ def test_a_product_makes_some_outputs_in_each_step(target: str, dtype: str, call
     proven(made)
 
 
+@pytest.mark.parametrize("target", ["cortex-m4f", "cortex-m55"])
+def test_external_weights_are_divided_by_outputs_too(target: str, tmp_path: Path) -> None:
+    made = built(tmp_path, products(), target=target, max_step_cycles=1, weights="external")
+    assert [split.outputs for split in stepping(made.program).splits] == [True]
+    proven(made)
+
+
 @pytest.mark.parametrize("make", [streaming.rows, streaming.swap, streaming.twice])
 def test_steps_of_models_with_state(make: Callable[[], ModelSpec], tmp_path: Path) -> None:
     proven(built(tmp_path, make(), max_step_cycles=1))

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ REGISTRY = Path("/usr/share/cargo/registry")
 """Where Debian puts the crates of its packages."""
 CRATES = {"branches": "branches", "sums": "sums", "match": "match_model"}
 """Crate of each model: `match` is a keyword of Rust."""
+MORE: dict[str, dict[str, Any]] = {"branches": {"split_weights": True}, "sums": {"self_test": 1, "steps": True}}
+"""Options of a model."""
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("cargo") is None, reason="Cargo is not installed"),
@@ -95,7 +98,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every crate in one workspace, so that the crate cc is compiled once, and an application of two."""
     root = tmp_path_factory.mktemp("rust")
     for name in CRATES:
-        wrapped(name, "rust", root, split_weights=name == "branches").write(root / name)
+        wrapped(name, "rust", root, **MORE.get(name, {})).write(root / name)
     (root / "app" / "src").mkdir(parents=True)
     (root / "app" / "src" / "lib.rs").write_text(APP, encoding="ascii")
     (root / "app" / "Cargo.toml").write_text(

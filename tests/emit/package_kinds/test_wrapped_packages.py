@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,6 +41,20 @@ def test_several_arenas_are_refused(package: str, tiny: Path) -> None:
         "  why:   the wrapper of this package takes one arena, and --regions makes several",
         "  try:   choose --package cmake or plain, or leave the option out that asks for this",
     ]
+
+
+@pytest.mark.parametrize(("package", "file"), [("rust", "src/lib.rs"), ("zig", "src/spotter.zig")])
+@pytest.mark.parametrize("more", [{}, {"self_test": 1}, {"ram_budget": "min", "max_step_cycles": 1}])
+def test_an_instance_has_the_members_of_the_c(package: str, file: str, more: dict[str, Any], tiny: Path) -> None:
+    """Otherwise init would write past its end."""
+    made = compile_model(tiny / "spotter.tflite", package=package, **more)
+    header = made.files["c/spotter.h"].decode()
+    own = re.findall(r"(\w+)(?:\[\d+\])?;", header.partition("typedef struct spotter {")[2].partition("}")[0])
+    (struct,) = re.findall(
+        r"(?:extern struct|pub struct Instance) \{(.*?)\n? *\}", made.files[file].decode(), re.DOTALL
+    )
+    assert [name.removesuffix("_run") for name in re.findall(r"(\w+): ", struct)] == own
+    assert ("test" in own, "kept" in own) == ("self_test" in more, "ram_budget" in more)
 
 
 @pytest.mark.parametrize("package", WRAPPED)

@@ -53,7 +53,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("zig")
     for name in MODELS:
         model = "sums" if name == "comptime" else name
-        compiled = wrapped(model, "zig", folder, as_name=name, split_weights=name == "branches")
+        compiled = wrapped(
+            model, "zig", folder, as_name=name, split_weights=name == "branches", steps=name == "branches"
+        )
         compiled.write(folder / name)
     return folder
 

@@ -206,7 +206,7 @@ def _check_external(options: Options) -> None:
             options.split_weights,
             "it leaves no weights in the C that could have a file of their own there",
         ),
-        f"--package {options.package}": (KINDS[options.package].sequence, "its wrapper gives init no weights"),
+        f"--package {options.package}": (not KINDS[options.package].weights, "its wrapper gives init no weights"),
     }
     for option, (asked, why) in excluded.items():
         if asked:

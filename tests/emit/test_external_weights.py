@@ -108,7 +108,7 @@ def test_without_the_option_nothing_of_it_is_in_the_package() -> None:
     "more",
     [
         {"split_weights": True},
-        {"package": "rust"},
+        {"package": "zig"},
     ],
     ids=lambda more: next(iter(more)),
 )

@@ -24,8 +24,10 @@ KINDS: dict[str, PackageKind] = {
     "cmsis-pack": PackageKind("include", "src", cmsis_pack.files, has_example=True),
     "esphome": PackageKind(esphome.FOLDER, esphome.FOLDER, esphome.files, has_example=True),
     "rust": PackageKind(FOLDER, FOLDER, rust.files, require=require_one_arena, sequence=True),
-    "zig": PackageKind(FOLDER, FOLDER, zig.files, require=require_one_arena, sequence=True),
-    "micropython": PackageKind(FOLDER, FOLDER, micropython.files, require=require_one_arena, sequence=True),
+    "zig": PackageKind(FOLDER, FOLDER, zig.files, require=require_one_arena, sequence=True, weights=False),
+    "micropython": PackageKind(
+        FOLDER, FOLDER, micropython.files, require=require_one_arena, sequence=True, weights=False
+    ),
     "esp-idf": PackageKind("include", "src", esp_idf.files, has_example=True),
 }
 """Every kind by the word of the command line."""

@@ -63,8 +63,9 @@ class PackageKind:
 
     headers, sources: folders of the files `.h` and `.c`, "" for the package's own folder; `{name}` in them stands for the
     model's name. files: the text of what the build system reads, by path in the package. has_example: files among them that
-    repeat a run of the model, so that one is computed. sequence: files that repeat two, whatever their values are. require:
-    raises EmitcError for a program that the kind cannot hold; it gets the word of `--package` too.
+    repeat a run of the model, so that one is computed. sequence: files that repeat two, whatever their values are. weights: the
+    files give init external weights, or leave that to the application. require: raises EmitcError for a program that the kind
+    cannot hold; it gets the word of `--package` too.
     """
 
     headers: str
@@ -73,6 +74,7 @@ class PackageKind:
     has_example: bool = False
     require: Callable[[Program, str], None] = _any_program
     sequence: bool = False
+    weights: bool = True
 
     def path(self, name: str, model: str) -> str:
         """Where a C file lies in the package of a model."""

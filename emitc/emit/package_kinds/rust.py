@@ -2,6 +2,7 @@
 
 from emitc.emit.package_kinds.kind import Content
 from emitc.emit.package_kinds.wrapper import FOLDER, c_files, language_name, wrapped_ports
+from emitc.program.weights import ALIGNMENT
 
 _TYPES = {
     "int8_t": "i8", "int16_t": "i16", "int32_t": "i32", "int64_t": "i64", "uint8_t": "u8", "uint16_t": "u16",
@@ -25,6 +26,7 @@ def files(content: Content) -> dict[str, str]:
         "folder": FOLDER,
         "c_files": c_files(program, content.units),
         "level": content.optimize.removeprefix("-O"),
+        "weights_align": ALIGNMENT,
         "inputs": inputs,
         "outputs": outputs,
     }

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from emitc.compiler import compile_model
+from emitc.explore.weights_exchange import exchange
 from tests.support.emit.wrapped_models import with_a_wrong_byte, wrapped
 
 REGISTRY = Path("/usr/share/cargo/registry")
@@ -93,12 +94,44 @@ int main(void)
 """
 
 
+OTHERS = """\
+use exchanged::{Arena, Error, Model, WEIGHTS_BYTES};
+
+#[repr(C, align(16))]
+struct Aligned([u8; WEIGHTS_BYTES]);
+static OLD: Aligned = Aligned(*include_bytes!("../exchanged.weights.bin"));
+static NEW: Aligned = Aligned(*include_bytes!("../newer.bin"));
+
+fn main() {
+    let mut arena = Arena::new();
+    assert_eq!(Model::new(&mut arena, &OLD.0[1..]).err(), Some(Error::Misaligned));
+    assert_eq!(Model::new(&mut arena, &OLD.0[..WEIGHTS_BYTES - 1]).err(), Some(Error::WeightsTruncated));
+    let mut damaged = Aligned(OLD.0);
+    damaged.0[WEIGHTS_BYTES / 2] ^= 1;
+    let mut foreign = Aligned(OLD.0);
+    foreign.0[20] ^= 1;
+    assert_eq!(Model::new(&mut arena, &damaged.0).err(), Some(Error::WeightsDamaged));
+    assert_eq!(Model::new(&mut arena, &foreign.0).err(), Some(Error::WeightsDamaged));
+    let mut model = Model::new(&mut arena, &OLD.0).expect("the model starts");
+    assert_eq!((model.weights_version(), model.input_0_zero_point()), (0, -3));
+    assert_eq!(model.output_0_scale(), 1.0 / 256.0);
+    model.exchange_weights(&NEW.0).expect("the weights are newer");
+    assert_eq!(model.exchange_weights(&OLD.0), Err(Error::WeightsOlder));
+    println!("version {}", model.weights_version());
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every crate in one workspace, so that the crate cc is compiled once, and an application of two."""
     root = tmp_path_factory.mktemp("rust")
     for name in CRATES:
         wrapped(name, "rust", root, **MORE.get(name, {})).write(root / name)
+    made = wrapped("spotter", "rust", root, as_name="exchanged", weights="external")
+    made.write(root / "exchanged")
+    (root / "exchanged" / "examples" / "others.rs").write_text(OTHERS, encoding="ascii")
+    (root / "exchanged" / "newer.bin").write_bytes(exchange(root / "spotter.tflite", root / "exchanged").data)
     (root / "app" / "src").mkdir(parents=True)
     (root / "app" / "src" / "lib.rs").write_text(APP, encoding="ascii")
     (root / "app" / "Cargo.toml").write_text(
@@ -106,7 +139,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         '[dependencies]\nsums = { path = "../sums" }\nbranches = { path = "../branches" }\n',
         encoding="ascii",
     )
-    members = ", ".join(f'"{name}"' for name in ("app", *CRATES))
+    members = ", ".join(f'"{name}"' for name in ("app", "exchanged", *CRATES))
     (root / "Cargo.toml").write_text(
         f'[workspace]\nmembers = [{members}]\nresolver = "2"\n'
         '[profile.dev]\npanic = "abort"\ndebug = 0\nincremental = false\n',
@@ -137,6 +170,12 @@ def test_the_example_runs_its_golden_vectors_and_finds_a_wrong_byte(name: str, w
     path.write_text(with_a_wrong_byte(path.read_text(encoding="ascii")), encoding="ascii")
     printed = cargo(workspace, "run", "-p", CRATES[name], "--example", "golden", ok=False)
     assert printed == "MISMATCH: 1 elements differ\n"
+
+
+def test_external_weights_are_borrowed_checked_and_exchanged(workspace: Path) -> None:
+    assert cargo(workspace, "run", "-p", "exchanged", "--example", "golden") == "MATCH\n"
+    assert cargo(workspace, "run", "-p", "exchanged", "--example", "others") == "version 1\n"
+    assert "1 passed" in cargo(workspace, "test", "-p", "exchanged", "--doc")
 
 
 def test_an_output_cannot_be_held_over_the_next_run(workspace: Path) -> None:

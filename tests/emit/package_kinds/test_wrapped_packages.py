@@ -22,6 +22,10 @@ from emitc.verify.golden_run import interface_of
 from emitc.verify.verification import verify
 from tests.support.emit.wrapped_models import wrapped
 
+FILES = {"rust": "src/lib.rs", "zig": "src/spotter.zig"}
+"""The file of a package that states the members of the C's struct."""
+MORE: list[dict[str, Any]] = [{}, {"self_test": 1}, {"ram_budget": "min", "max_step_cycles": 1}]
+"""Options with which it has more of them."""
 WRAPPED = [name for name, kind in KINDS.items() if kind.sequence]
 
 
@@ -43,8 +47,13 @@ def test_several_arenas_are_refused(package: str, tiny: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("package", "file"), [("rust", "src/lib.rs"), ("zig", "src/spotter.zig")])
-@pytest.mark.parametrize("more", [{}, {"self_test": 1}, {"ram_budget": "min", "max_step_cycles": 1}])
+@pytest.mark.parametrize(
+    ("package", "file", "more"),
+    [
+        *((package, file, more) for package, file in FILES.items() for more in MORE),
+        ("rust", FILES["rust"], {"weights": "external", "self_test": 1}),
+    ],
+)
 def test_an_instance_has_the_members_of_the_c(package: str, file: str, more: dict[str, Any], tiny: Path) -> None:
     """Otherwise init would write past its end."""
     made = compile_model(tiny / "spotter.tflite", package=package, **more)
@@ -54,7 +63,9 @@ def test_an_instance_has_the_members_of_the_c(package: str, file: str, more: dic
         r"(?:extern struct|pub struct Instance) \{(.*?)\n? *\}", made.files[file].decode(), re.DOTALL
     )
     assert [name.removesuffix("_run") for name in re.findall(r"(\w+): ", struct)] == own
-    assert ("test" in own, "kept" in own) == ("self_test" in more, "ram_budget" in more)
+    assert ("test" in own, "kept" in own, "weights" in own) == tuple(
+        option in more for option in ("self_test", "ram_budget", "weights")
+    )
 
 
 @pytest.mark.parametrize("package", WRAPPED)

@@ -6,6 +6,7 @@
     python -m bench.boards --layers --boards qemu_m4 qemu_m55 --json bench/results_layers.json
     python -m bench.boards --optimize size --json bench/results_size.json
     python -m bench.boards --twins --boards qemu_m4 qemu_m55 qemu_m3 --json bench/results_twins.json
+    python -m bench.boards --untuned --compare OLD.json --json bench/networks/results_untuned.json
 
 Instructions are counted exactly by a QEMU plugin and are the same in every run; they are not cycles. Flash is what the
 model, the runtime and the library routines that they pull in take in the linked image; TFLite Micro's figure is its
@@ -38,7 +39,16 @@ STREAMING = ("mww_hey_jarvis_v2", "mww_okay_nabu_v2", "mww_vad_v2", "mww_alexa_v
 """Wake words, which keep state: a run is one frame."""
 TWINS = {"kws_ref_int8": "tf2onnx_kws_int8", "ic_resnet_int8": "tf2onnx_ic_int8", "ad01_int8": "tf2onnx_ad_int8"}
 """ONNX models with the shapes of a TFLite model."""
+UNTUNED = (
+    "micro_kws_m_int8", "mltk_image_classification_int8", "tinymaix_cifar10_int8", "mnist_dw_int8", "mnist_resnet_int8",
+    "mltk_micro_speech_int8", "mww_hey_jarvis_v2", "catdog_int8_floatio", "aww_int8", "mobilenet_v1_0.25_128_uint8",
+)  # fmt: skip
+"""Networks that no kernel was tuned for."""
 CORES = {"qemu_m4": "m4", "qemu_m55": "m55", "qemu_m3": "m3", "qemu_m0": "m0", "qemu_m0_big": "m0"}
+
+
+EARLIER = ("cycles", "instructions", "arena_bytes", "flash_bytes")
+"""What rows have of the file that `--compare` names, too."""
 
 
 def peers() -> dict[tuple[str, str, str], dict[str, int]]:
@@ -91,6 +101,7 @@ def measure(
         "flash_bytes": result.model_flash_bytes,
         "code_bytes": result.code_bytes,
         "stack_bytes": result.stack_bytes,
+        **({"cycles": round(result.estimate.zero_wait.cycles)} if result.estimate else {}),
     }
 
 
@@ -160,6 +171,9 @@ def main() -> None:
     parser.add_argument("--nets", nargs="*", default=list(NETS))
     parser.add_argument("--streaming", action="store_true", help="the streaming wake words instead of --nets")
     parser.add_argument(
+        "--untuned", action="store_true", help="ten nets that no kernel was tuned for instead of --nets"
+    )
+    parser.add_argument(
         "--twins", action="store_true", help="TFLite nets and ONNX nets of the same shapes, from ../onnx"
     )
     parser.add_argument("--boards", nargs="*", default=["qemu_m4"])
@@ -177,16 +191,17 @@ def main() -> None:
         rows = json.loads(arguments.compare.read_text(encoding="utf-8"))["rows"]
         old = {_key(row): row for row in rows}
     measured = []
-    nets = [f"{net}.tflite" for net in (STREAMING if arguments.streaming else arguments.nets)]
+    chosen = STREAMING if arguments.streaming else UNTUNED if arguments.untuned else arguments.nets
+    nets = [f"{net}.tflite" for net in chosen]
     if arguments.twins:
         nets = [name for net, twin in TWINS.items() for name in (f"{net}.tflite", f"../onnx/{twin}.onnx")]
     for board in arguments.boards:
         for net, kernels in itertools.product(nets, arguments.kernels):
             print(f"{net} on {board}, {kernels}", file=sys.stderr)
             model = arguments.models / net
-            measured.append(
-                measure(model, board, arguments.optimize, kernels, arguments.cmsis_nn, layers=arguments.layers)
-            )
+            row = measure(model, board, arguments.optimize, kernels, arguments.cmsis_nn, layers=arguments.layers)
+            earlier = old.get(_key(row), {})
+            measured.append(row | {f"earlier_{what}": earlier[what] for what in EARLIER if what in earlier})
     print(text(measured, old))
     write_json(
         arguments.json,

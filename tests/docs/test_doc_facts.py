@@ -337,6 +337,9 @@ def test_what_size_twins_and_cycles_are_to_show() -> None:
             assert twins[twin, board]["instructions"] <= 1.1 * twins[net, board]["instructions"], (net, board)
     for row in stored["layers"]["rows"]:
         assert row["match"] and row["layers"]
+    untuned = json.loads((ROOT / "bench" / "networks" / "results_untuned.json").read_text(encoding="utf-8"))["rows"]
+    assert tuple(row["model"] for row in untuned) == boards.UNTUNED
+    assert all(row["match"] and row["cycles"] <= row["earlier_cycles"] for row in untuned)
     rows = {(row["model"], row["board"]): row for row in stored["cycles"]["rows"]}
     assert set(rows) == {(net, board) for net in cycles.NETS for board in cycles.BOARDS}
     for net in cycles.NETS:

@@ -299,6 +299,17 @@ def twins() -> tuple[Columns, Rows]:
     return ("net", *columns), rows
 
 
+def untuned() -> tuple[Columns, Rows]:
+    """bench/networks/results_untuned.json: nets that no kernel was tuned for, now and at an earlier commit."""
+    rows: Rows = []
+    for row in _rows("networks/results_untuned.json"):
+        pairs = [(row[f"earlier_{what}"], row[what]) for what in ("cycles", "arena_bytes", "flash_bytes")]
+        cells = [text for before, now in pairs for text in (_number(before), _number(now))]
+        rows.append((row["model"], *cells[:2], f"{pairs[0][1] / pairs[0][0]:.2f}", *cells[2:]))
+    kinds = ("arena before", "arena", "flash before", "flash")
+    return ("net", "cycles before", "cycles", "now / before", *kinds), rows
+
+
 def layers() -> tuple[Columns, Rows]:
     """bench/results_layers.json: each layer of the nets on two cores; layers that are alike share a row."""
     by_key = {(row["model"], row["board"]): row["layers"] for row in _rows("results_layers.json")}
@@ -524,6 +535,7 @@ TABLES = {
     "hot": hot,
     "size": size,
     "twins": twins,
+    "untuned": untuned,
     "layers": layers,
     "calibration": calibration,
     "cost": cost,

@@ -2,6 +2,8 @@
 
     python -m bench.cost [--boards qemu_m4] [--json FILE]   the errors of every model that was counted
     python -m bench.cost --measure qemu_m4 MODEL...         counts models, adds them to the stored counts
+    python -m bench.cost --renew qemu_m4 --kernels 'matrix_dsp|row_' --fit
+                                                            counts models with such a kernel, or with other kernels than before
     python -m bench.cost --fit                              writes emitc/explore/kernel_counts.json
 
 bench/results_kernel_counts.json has the counts: of each model the instructions and layers, and the sizes of its image.
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -22,6 +25,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +62,7 @@ _PRIORS = (1e-3, 0.03, 0.1)
 """Weights of the prior of stems, families and kernels: 0.1 is that of a tenth of a count."""
 _TRACED = 4
 """Instructions around a layer where layers are counted, which a model has not otherwise."""
-_ROUNDS = 3
+_ROUNDS = 6
 """Fits with the counts of segments, each split as the fit before it says."""
 _LEAST = 1000
 """Instructions of a model from which its cycles are taken."""
@@ -67,6 +72,9 @@ _CONSTANT_ANCHORS = {"params": (1.0, 8.0), "tables": (0.0, 3.0)}
 """Parameters are kept mostly, and most kernels have no table of the runtime; see `anchored_fit`."""
 Row = dict[str, Any]
 Layers = list[tuple[str, dict[str, float], int]]
+Segment = tuple[list[Work], float]
+Counts = list[tuple[dict[str, float], float, float]]
+"""Of a kernel: work, count, and the count that an error is a share of."""
 
 
 def drawn(model: str) -> int:
@@ -99,8 +107,8 @@ class Places:
 def measured(model: str, board: str, places: Places) -> Row:
     """What a board counts of a model."""
     target, path = load_board(board).target, places.file_of(model)
-    row: Row = {"model": model, "board": board}
     compiled = compile_model(path, target=target, package="platformio")
+    row: Row = {"model": model, "board": board, "plan": plan_of(compiled.program)}
     by_rows = bool(compiled.program.segments)
     settings: dict[str, Any] = {"reference": "numpy", "samples": 1, "seed": 0, "workdir": None}
     try:
@@ -119,6 +127,22 @@ def measured(model: str, board: str, places: Places) -> Row:
         "layers": [[layer.index, layer.count] for layer in layered.layers or ()],
     }
     return row | {"stages": [[layer.index, layer.count] for layer in run.layers or ()]} if by_rows else row
+
+
+def plan_of(program: Program) -> str:
+    """What tells programs of other kernels or schedules apart."""
+    row_calls = sum(len(segment.calls) for segment in program.segments)
+    text = json.dumps([[step.kernel for step in program.every_step], row_calls])
+    return sha256(text.encode()).hexdigest()[:8]
+
+
+def outdated(rows: Sequence[Row], pattern: str, places: Places) -> Iterator[str]:
+    """Models that have other kernels than when they were counted, or a kernel that `pattern` is found in."""
+    for row in rows:
+        _, program = plan_model(places.file_of(row["model"]), target=load_board(row["board"]).target)
+        named = pattern and any(re.search(pattern, step.kernel) for step in program.every_step)
+        if named or row.get("plan", "") != plan_of(program):
+            yield row["model"]
 
 
 def stored() -> list[Row]:
@@ -146,7 +170,7 @@ class Counted:
     rows. tables: bytes of its own constants."""
 
     layers: Layers
-    segments: list[tuple[list[Work], float]]
+    segments: list[Segment]
     kernels: list[str]
     params: list[int]
     row_calls: int
@@ -182,7 +206,7 @@ def _counted(partition: Partition, program: Program, counts: Mapping[int, int]) 
     return [(*known[index], count - _TRACED) for index, count in counts.items() if count > _TRACED and index in known]
 
 
-def _segments(partition: Partition, program: Program, counts: Mapping[int, int]) -> list[tuple[list[Work], float]]:
+def _segments(partition: Partition, program: Program, counts: Mapping[int, int]) -> list[Segment]:
     """The segments of a program with what their layers take together. The overhead of the schedule is taken off."""
     known = layer_works(partition, program)
     members = [[call.step.index for call in segment.calls] for segment in program.segments]
@@ -196,14 +220,21 @@ def _segments(partition: Partition, program: Program, counts: Mapping[int, int])
 
 
 class Coefficients:
-    """The fit of counted layers: coefficients by kernels, by families and by stems."""
+    """The fit of counted layers: coefficients by kernels, by families and by stems.
 
-    def __init__(self, layers: Layers) -> None:
-        groups: tuple[dict[str, list[Any]], ...] = (defaultdict(list), defaultdict(list), defaultdict(list))
+    segments: layers with a count of all together. before: the fit of the round before, which says what part of it a kernel has.
+    """
+
+    def __init__(self, layers: Layers, segments: Sequence[Segment] = (), before: Coefficients | None = None) -> None:
+        groups: tuple[dict[str, Counts], ...] = (defaultdict(list), defaultdict(list), defaultdict(list))
         for kernel, work, count in layers:
-            for group, name in zip(groups, (stem(kernel), family(kernel), kernel), strict=True):
-                group[name].append((work, count))
+            for group, name in zip(groups, _names(kernel), strict=True):
+                group[name].append((work, float(count), float(count)))
         self.layers = {name: len(counts) for name, counts in sorted(groups[2].items())}
+        if before is not None:
+            for (members, whole), (level, group) in product(segments, enumerate(groups)):
+                for name, part in before.shares(members, whole, level):
+                    group[name].append((*part, whole))
         self.stems = {name: relative_fit(rows, {}, _PRIORS[0]) for name, rows in groups[0].items()}
         self.families = {
             name: relative_fit(rows, self.stems[stem(name)], _PRIORS[1]) for name, rows in groups[1].items()
@@ -219,17 +250,23 @@ class Coefficients:
         )
         return sum(value * work.get(name, 0.0) for name, value in coefficients.items())
 
-    def split(self, segments: Sequence[tuple[list[Work], float]]) -> Layers:
-        """The layers of segments, each with the share of the count that the estimates have."""
-        layers: Layers = []
-        for members, count in segments:
-            estimates = [self.of(*member) for member in members]
-            if min(estimates) > 0:
-                layers += [
-                    (*member, round(count * value / sum(estimates)))
-                    for member, value in zip(members, estimates, strict=True)
-                ]
-        return layers
+    def shares(
+        self, members: list[Work], count: float, level: int
+    ) -> Iterator[tuple[str, tuple[dict[str, float], float]]]:
+        """By the names of a level, the work of a segment's layers and their part of its count, which is that of the estimate."""
+        works: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        estimates: dict[str, float] = defaultdict(float)
+        for kernel, work in members:
+            name = _names(kernel)[level]
+            for term, value in work.items():
+                works[name][term] += value
+            estimates[name] += self.of(kernel, work)
+        for name, work in works.items():
+            yield name, (dict(work), count * estimates[name] / max(1.0, sum(estimates.values())))
+
+
+def _names(kernel: str) -> tuple[str, str, str]:
+    return stem(kernel), family(kernel), kernel
 
 
 def fitted(rows: Sequence[Row], board: str, places: Places) -> Row:
@@ -245,11 +282,11 @@ def fitted(rows: Sequence[Row], board: str, places: Places) -> Row:
             parts: Counter[str] = Counter()
             for kernel, _, count in counted.layers:
                 parts[stem(kernel)] += count
-            cycles.append((dict(parts), row["cycles"]))
+            cycles.append((dict(parts), row["cycles"], row["cycles"]))
             ratios.append(row["cycles"] / row["instructions"])
     fit = Coefficients(layers)
     for _ in range(_ROUNDS):
-        fit = Coefficients(layers + fit.split(segments))
+        fit = Coefficients(layers, segments, fit)
     mean = statistics.mean(ratios) if ratios else 0.0
     return {
         "targets": TARGETS[board],
@@ -350,12 +387,28 @@ def text(rows: Sequence[Row]) -> str:
     return table(columns, lines, width=150)
 
 
+def counted_again(rows: Sequence[Row], board: str, models: Sequence[str], places: Places) -> list[Row]:
+    """The rows with new counts of models, which are written one by one."""
+    load_target(load_board(board).target)
+    rows = list(rows)
+    for number, model in enumerate(models, 1):
+        row = measured(model, board, places)
+        rows = [old for old in rows if (old["board"], old["model"]) != (board, model)] + [row]
+        write_counts(rows)
+        print(f"{number}/{len(models)}", model, row.get("instructions", row.get("refused")), file=sys.stderr)
+    return rows
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m bench.cost", description=__doc__.splitlines()[0])
     parser.add_argument("--boards", nargs="*", default=list(TARGETS), help="boards of the table")
     parser.add_argument("--json", type=Path, help="write the errors here")
     parser.add_argument("--measure", nargs="+", metavar=("BOARD", "MODEL"), help="count models on a board")
+    parser.add_argument("--renew", metavar="BOARD", help="count again what has other kernels than when it was counted")
+    parser.add_argument(
+        "--kernels", default="", metavar="REGEX", help="of --renew: and what has a kernel of such a name"
+    )
     parser.add_argument("--fit", action="store_true", help="fit the counts of kernels to the stored counts")
     parser.add_argument("--corpus", type=Path, default=CORPUS, help="folder of the models")
     arguments = parser.parse_args()
@@ -363,16 +416,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         places = Places(arguments.corpus, Path(folder))
         if arguments.measure:
-            board, *models = arguments.measure
-            load_target(load_board(board).target)
-            for model in models:
-                rows = [row for row in rows if (row["board"], row["model"]) != (board, model)]
-                rows.append(measured(model, board, places))
-                print(model, rows[-1].get("instructions", rows[-1].get("refused")), file=sys.stderr)
-            write_counts(rows)
+            rows = counted_again(rows, arguments.measure[0], arguments.measure[1:], places)
+        if arguments.renew:
+            own = [row for row in rows if row["board"] == arguments.renew]
+            rows = counted_again(rows, arguments.renew, list(outdated(own, arguments.kernels, places)), places)
         if arguments.fit:
             fit(rows, places)
-        if arguments.measure or arguments.fit:
+        if arguments.measure or arguments.renew or arguments.fit:
             return
         error_rows = list(errors([row for row in rows if row["board"] in arguments.boards], places))
     print(text(error_rows))

@@ -47,20 +47,22 @@ def _solved(gram: Matrix, target: Matrix) -> Matrix:
 
 
 Rows = Sequence[tuple[Mapping[str, float], float]]
+Shares = Sequence[tuple[Mapping[str, float], float, float]]
 
 
-def relative_fit(rows: Rows, prior: Mapping[str, float], weight: float) -> dict[str, float]:
-    """Coefficients by name whose sums of products come closest to the counts, each error as a share of its count.
+def relative_fit(rows: Shares, prior: Mapping[str, float], weight: float) -> dict[str, float]:
+    """Coefficients by name whose sums of products come closest to the counts, each error as a share of its row's last number.
 
     prior: coefficients from which it costs `weight` times the square of the change's share of a mean count to differ.
     One that no row has a number for stays as it is.
     """
-    names = sorted({name for work, _ in rows for name, value in work.items() if value})
-    a = np.array([[work.get(name, 0.0) / count for name in names] for work, count in rows])
+    names = sorted({name for work, _, _ in rows for name, value in work.items() if value})
+    a = np.array([[work.get(name, 0.0) / whole for name in names] for work, _, whole in rows])
+    shares = np.array([count / whole for _, count, whole in rows])
     mean = np.maximum(a.mean(axis=0), 1e-12)
     root = weight**0.5
     stacked = np.vstack([a / mean, root * np.eye(len(names))])
-    wanted = np.concatenate([np.ones(len(rows)), root * mean * np.array([prior.get(name, 0.0) for name in names])])
+    wanted = np.concatenate([shares, root * mean * np.array([prior.get(name, 0.0) for name in names])])
     unseen = {name: value for name, value in prior.items() if name not in names and value > 0}
     return unseen | _named(names, non_negative(stacked, wanted) / mean)
 

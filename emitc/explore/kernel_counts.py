@@ -23,6 +23,8 @@ FILE = Path(__file__).resolve().parent / "kernel_counts.json"
 CONSTANT_ALIGNMENT = 16
 """Bytes to which the section of constants is filled up."""
 PARAMETER_BYTES = 4
+_ROUNDINGS = ("up", "away", "small")
+"""Words of kernels by their rounding, and by sums that fit into 16 bits after it."""
 Coefficients = Mapping[str, float]
 """By the names of `layer_work.work_of`."""
 
@@ -44,12 +46,12 @@ def family(kernel: str) -> str:
 def stem(kernel: str) -> str:
     """The kernels that differ in their rounding too: the name up to the instruction set.
 
-    >>> stem("conv_2d_span_dsp_up_joined_4x9x6")
-    'conv_2d_span_dsp'
+    >>> stem("conv_2d_span_dsp_up_joined_4x9x6"), stem("conv_2d_halves_away_small")
+    ('conv_2d_span_dsp', 'conv_2d_halves')
     """
     words = family(kernel).split("_")
     ends = [number for number, word in enumerate(words) if word in FEATURES]
-    return "_".join(words[: ends[0] + 1] if ends else words)
+    return "_".join(words[: ends[0] + 1] if ends else (word for word in words if word not in _ROUNDINGS))
 
 
 def code_parts(kernels: Iterable[str], row_calls: int) -> dict[str, float]:

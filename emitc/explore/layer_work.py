@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from math import prod
 
 from emitc.explore.group_work import plane_work, row_groups
+from emitc.explore.quad_work import KERNELS as QUAD_KERNELS
+from emitc.explore.quad_work import quad_rows, quad_taps, quad_windows, single_windows
 from emitc.explore.vector_work import filters_with_memory, vector_products, vector_windows
 from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
@@ -28,9 +30,10 @@ _LANES = {"s16": 8, "float": 4}
 """Values in a register, by words of kernels; 16 of other kernels."""
 
 
-def work_of(bound: BoundNode, layer: Layer, shared: bool, runs: int = 1) -> dict[str, float]:
+def work_of(bound: BoundNode, layer: Layer, shared: bool, runs: int = 1, rectified: bool = False) -> dict[str, float]:
     """The numbers of a layer in one inference. shared: whether other layers have its kernel; a kernel of one layer is compiled
-    for its parameters. runs: of its function, each for the part of the node that the layer's parameters say.
+    for its parameters. runs: of its function, each for the part of the node that the layer's parameters say. rectified: whether
+    many inputs are 0, which float routines of cores without a float unit take a short way for.
 
     once: runs. work: as the operator counts it, multiply-accumulates mostly. inputs, outputs: elements; outputs_wide those of
     more than a byte. rows: outputs over those of the last dimension. shared..., alone...: the same of a kernel that is shared,
@@ -57,9 +60,23 @@ def work_of(bound: BoundNode, layer: Layer, shared: bool, runs: int = 1) -> dict
         work |= {"filled": 1, "bytes_filled": bound.output.size_bytes}
     work |= _of_scaling(values, outputs)
     work |= {name: runs * value for name, value in _of_parameters(layer, values, channels).items()}
-    kind, products = "shared" if shared else "alone", work.get("inside_work", work["work"])
+    kind, products, grouped = "shared" if shared else "alone", work.get("inside_work", work["work"]), _by_groups(work)
+    if "float" in layer.kernel_name:
+        work["rectified_work" if rectified else "other_work"] = products
     of_kind = {"": runs, "_rows": work["rows"], "_outputs": outputs, "_work": products}
+    if grouped:
+        work |= {"rows": 0, "inputs": 0, "outputs": 0}
+        of_kind |= grouped
     return work | {kind + name: value for name, value in of_kind.items()}
+
+
+def _by_groups(work: Mapping[str, float]) -> dict[str, float]:
+    """Rows, outputs and products of kernels whose groups `quad_work` counts; no number of elements says what they do."""
+    names = ("quads", "quad_outputs", "quad_pairs" if "quad_pairs" in work else "quad_products")
+    names = ("four_rows", "four_outputs", "four_work") if "four_work" in work else names
+    if names[0] not in work:
+        return {}
+    return {of: work[name] for of, name in zip(("_rows", "_outputs", "_work"), names, strict=True)}
 
 
 def _of_parameters(layer: Layer, values: Mapping[str, int], channels: int) -> dict[str, float]:
@@ -68,14 +85,21 @@ def _of_parameters(layer: Layer, values: Mapping[str, int], channels: int) -> di
     if "run_bytes" in values:
         return _of_copies(layer, values)
     if {"kernel_h", "kernel_w", "in_h", "in_w", "in_c", "out_h", "out_w"} <= values.keys():
-        windows = _of_windows(values, channels)
+        filters = values.get("out_c", channels)
+        windows = _of_windows(values, channels, _filter_depth(layer.kernel_name, values))
         if MVE in words:
             lanes = next((count for word, count in _LANES.items() if word in words), 16)
             kept = {name: windows[name] for name in _VECTOR_KEPT}
             return kept | vector_windows(values, values.get("out_c", channels), lanes)
+        if layer.kernel_name.startswith(QUAD_KERNELS):
+            return {"channels": filters} | (quad_windows if "pairs" in values else quad_taps)(values, filters)
+        if layer.kernel_name.startswith("conv_2d_lean"):
+            return single_windows(values, filters)
         return windows | plane_work(values) if "strips" in values else windows
     if ("in" in values and "out_c" in values) or "depth" in values:
         depth, filters = values.get("in", values.get("depth", 1)), values.get("out_c", values.get("columns", channels))
+        if layer.kernel_name.startswith(QUAD_KERNELS):
+            return {"channels": filters} | quad_rows(values, values.get("rows", 1), depth, filters)
         products = vector_products if MVE in words else row_groups
         return _of_products(values, channels) | products(values.get("rows", 1), depth, filters)
     if "steps" in values and "filters" in values:
@@ -136,7 +160,13 @@ def inner(values: Mapping[str, int], axis: str) -> int:
     return max(0, min(last, values[f"out_{axis}"] - 1) - first + 1)
 
 
-def _of_windows(values: Mapping[str, int], channels: int) -> dict[str, float]:
+def _filter_depth(kernel: str, values: Mapping[str, int]) -> int:
+    """Channels of the input that one filter reads."""
+    groups = values["in_c"] if kernel.startswith(("depthwise", "average_pool", "max_pool")) else values.get("groups", 1)
+    return values["in_c"] // max(1, groups)
+
+
+def _of_windows(values: Mapping[str, int], channels: int, filter_depth: int) -> dict[str, float]:
     batches, out_h, out_w = values.get("batches", 1), values["out_h"], values["out_w"]
     kernel_h, kernel_w, depth = values["kernel_h"], values["kernel_w"], values["in_c"]
     filters = values.get("out_c", channels)
@@ -157,7 +187,7 @@ def _of_windows(values: Mapping[str, int], channels: int) -> dict[str, float]:
         values["in_w"],
     )
     pixels, taps = batches * out_h * out_w, kernel_h * kernel_w
-    patch, lines = taps * depth, batches * out_h
+    patch, lines = taps * filter_depth, batches * out_h
     edge = pixels - batches * inner(values, "h") * inner(values, "w")
     left = patch % 4
     offset = values.get("input_offset", values.get("zero_point", 0))
@@ -179,13 +209,13 @@ def _of_windows(values: Mapping[str, int], channels: int) -> dict[str, float]:
         "edge": edge,
         "edge_work": edge * filters * patch,
         "edge_uneven": edge * filters * patch if depth % 4 else 0,
-        "inside_work": rows * columns * depth * filters,
+        "inside_work": rows * columns * filter_depth * filters,
         "inside_taps": rows * columns * filters,
         "inside_rows": rows * out_w * filters,
-        "edge_offset_work": (rows * columns * depth - (pixels - edge) * patch) * filters if offset else 0,
+        "edge_offset_work": (rows * columns * filter_depth - (pixels - edge) * patch) * filters if offset else 0,
         "rows_of_channels_left": pixels * kernel_h * (filters % 4),
         "edge_channels_left": edge * patch * (filters % 4),
-        "channels_left_inside": rows * columns * depth * (filters % 4),
+        "channels_left_inside": rows * columns * filter_depth * (filters % 4),
     }
 
 

@@ -60,7 +60,7 @@ def vector_windows(values: Mapping[str, int], filters: int, lanes: int) -> dict[
         "placed": placed,
     }
     if not direct:
-        rows = sum(count * inside for count, inside in zip(by_row, _rows_inside(values), strict=True))
+        rows = sum(count * inside for count, inside in zip(by_row, rows_inside(values), strict=True))
         work |= {
             "gathered_short" if run <= _BYTES else "gathered_rows": gathered,
             "gathered_blocks": gathered * _blocks(run),
@@ -71,7 +71,7 @@ def vector_windows(values: Mapping[str, int], filters: int, lanes: int) -> dict[
     return work
 
 
-def _rows_inside(values: Mapping[str, int]) -> list[int]:
+def rows_inside(values: Mapping[str, int]) -> list[int]:
     """For each output row: the rows of its windows that lie inside the input."""
     step, stride, pad = values.get("dilation_h", 1), values.get("stride_h", 1), values.get("pad_top", 0)
     rows = range(0, step * values["kernel_h"], step)
@@ -84,7 +84,7 @@ def _placed(values: Mapping[str, int]) -> list[int]:
 
     It goes as the template `conv_2d_mve` does.
     """
-    whole = [inside == values["kernel_h"] for inside in _rows_inside(values)]
+    whole = [inside == values["kernel_h"] for inside in rows_inside(values)]
     columns, end = values["out_w"], values["inner_end"]
     rest = columns * len(whole) * values.get("batches", 1)
     placed = [0] * len(whole)
@@ -119,7 +119,7 @@ def _grouped(values: Mapping[str, int], taps: int) -> dict[str, float]:
     single: pixels alone.
     """
     together, channels, batches = max(1, values["together"]), values["in_c"], values.get("batches", 1)
-    whole = batches * sum(inside == values["kernel_h"] for inside in _rows_inside(values))
+    whole = batches * sum(inside == values["kernel_h"] for inside in rows_inside(values))
     lines = batches * values["out_h"]
     full = max(0, values.get("inner_end", 0) - values.get("inner_first", 0)) // together
     single = values["out_w"] - full * together

@@ -19,6 +19,7 @@ from emitc.explore.group_work import plane_work
 from emitc.explore.kernel_counts import counts_for
 from emitc.explore.layer_cycles import layer_works
 from emitc.explore.layer_work import inner, met
+from emitc.explore.quad_work import quad_taps, quad_windows, single_windows
 from emitc.explore.vector_work import vector_windows
 from emitc.target import load_target
 
@@ -151,6 +152,63 @@ def test_a_layer_that_runs_by_rows_is_estimated_row_by_row() -> None:
     assert all(works[index][1]["work"] == macs[index] for index in calls), "the work of the whole layer"
 
 
+def test_pixels_in_fours_are_counted_as_the_kernels_of_small_cores_go() -> None:
+    """`conv_2d_halves` and `depthwise_conv_2d_scalar`: four pixels at a time, the last ones alone, each four times over."""
+    draw = np.random.default_rng(0)
+    for _ in range(200):
+        kernel, stride, pad, high, wide = (
+            int(draw.integers(a, b)) for a, b in ((1, 5), (1, 3), (0, 3), (5, 12), (5, 12))
+        )
+        columns, rows = (wide + 2 * pad - kernel) // stride + 1, (high + 2 * pad - kernel) // stride + 1
+        names = [f"{of}_{axis}" for of in ("in", "out", "kernel", "stride") for axis in "hw"] + [
+            "pad_top",
+            "pad_left",
+            "in_c",
+        ]
+        numbers = (high, wide, rows, columns, kernel, kernel, stride, stride, pad, pad, 3)
+        values = dict(zip(names, numbers, strict=True))
+        groups = placed = edge_rows = pixel = inside = 0
+        while pixel < rows * columns:
+            size = 4 if rows * columns - pixel > 3 else 1
+            windows = [divmod(pixel + i % size, columns) for i in range(4)]
+            lefts, tops = ([at[axis] * stride - pad for at in windows] for axis in (1, 0))
+            whole = [left >= 0 and left + kernel <= wide for left in lefts]
+            edge_rows += sum(
+                not (ok and 0 <= top + y < high) for ok, top in zip(whole, tops, strict=True) for y in range(kernel)
+            )
+            y, x = divmod(pixel, columns)
+            first, top = x * stride - pad, y * stride - pad
+            fits = first >= 0 and first + kernel - 1 + 3 * stride < wide and x + 4 < columns
+            placed += not (fits and top >= 0 and top + kernel - 1 < high)
+            inside += sum(
+                0 <= tops[i] + y < high and 0 <= lefts[i] + x < wide
+                for i in range(size)
+                for y in range(kernel)
+                for x in range(kernel)
+            )
+            groups += 1
+            pixel += size
+        found = quad_windows(values, 5)
+        assert (found["quads"], found["edge_rows"], found["quad_outputs"]) == (groups, edge_rows, 5 * groups)
+        assert (quad_taps(values, 5)["quads"], quad_taps(values, 5)["placed"]) == (groups, placed)
+        single = single_windows(values, 6)
+        assert single["left_inside"] == (2 * 3 * inside if single["edge_rows"] else 0)
+
+
+def test_a_float_layer_says_whether_many_of_its_inputs_are_0() -> None:
+    """One after a limit of 0; float routines take a short way for 0 on cores without a float unit."""
+    model = emitc.compile_model(MODELS / "float" / "digits_resnet18.onnx", target="cortex-m3")
+    works = layer_works(model.partition, model.program)
+    convolutions = [work for name, work in works.values() if name.startswith("conv_2d_float")]
+    assert "rectified_work" not in convolutions[0] and convolutions[0]["other_work"] > 0
+    assert convolutions[2]["rectified_work"] > 0 and "other_work" not in convolutions[2]
+
+
+def test_an_error_is_a_share_of_the_count_that_the_row_names() -> None:
+    rows = [({"work": 1.0}, 2.0, 2.0), ({"work": 1.0}, 4.0, 4000.0)]
+    assert relative_fit(rows, {}, 1e-9)["work"] == pytest.approx(2.0, rel=1e-3)
+
+
 def test_least_squares_without_negative_coefficients() -> None:
     draw = np.random.default_rng(0)
     for _ in range(50):
@@ -172,7 +230,7 @@ def test_models_are_grouped_by_kind() -> None:
 def test_a_term_that_no_counted_layer_has_keeps_the_coefficient_of_the_like_kernels() -> None:
     """All counted layers have channels in fours; one that has not costs what it does in other kernels."""
     prior = {"work": 2.0, "channels_left": 15.0}
-    rows = [({"work": 10.0, "channels_left": 0.0}, 30.0), ({"work": 20.0}, 60.0)]
+    rows = [({"work": 10.0, "channels_left": 0.0}, 30.0, 30.0), ({"work": 20.0}, 60.0, 60.0)]
     found = relative_fit(rows, prior, 1e-6)
     assert found["channels_left"] == 15.0 and found["work"] == pytest.approx(3.0, rel=1e-3)
 

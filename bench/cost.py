@@ -22,7 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -71,7 +71,7 @@ _CODE_PRIOR = {"kernel": 1.0, "family": 0.5, "stem": 0.2, "alone": 0.3, "shared"
 _CONSTANT_ANCHORS = {"params": (1.0, 8.0), "tables": (0.0, 3.0)}
 """Parameters are kept mostly, and most kernels have no table of the runtime; see `anchored_fit`."""
 Row = dict[str, Any]
-Layers = list[tuple[str, dict[str, float], int]]
+Layers = list[tuple[str, dict[str, float], float]]
 Segment = tuple[list[Work], float]
 Counts = list[tuple[dict[str, float], float, float]]
 """Of a kernel: work, count, and the count that an error is a share of."""
@@ -187,23 +187,28 @@ def works(row: Row, places: Places) -> Counted:
     segments = []
     if by_rows:
         stages = dict(row.get("stages", ()))
-        layers += _counted(
-            partition, default, {index: count for index, count in stages.items() if index not in by_rows}
-        )
+        alone = {index: count - _TRACED for index, count in stages.items() if index not in by_rows and count > _TRACED}
+        layers += _counted(partition, default, alone)
         segments = _segments(partition, default, stages)
         partition, whole = plan_model(path, target=target, disabled=frozenset({"streaming"}))
-        layers += _counted(partition, whole, dict(row["layers"]))
+        layers += _counted(partition, whole, _untraced(row))
     else:
-        layers += _counted(partition, default, dict(row["layers"]))
+        layers += _counted(partition, default, _untraced(row))
     steps = list(default.every_step)
     params = [len(step.params) for step in steps]
     return Counted(layers, segments, [step.kernel for step in steps], params, row_calls, default.constant_bytes)
 
 
-def _counted(partition: Partition, program: Program, counts: Mapping[int, int]) -> Layers:
+def _untraced(row: Row) -> dict[int, float]:
+    """The layers' counts as parts of the count of all: a compiler may inline another way where layers are counted one by one."""
+    counts = {index: count - _TRACED for index, count in row["layers"] if count > _TRACED}
+    return {index: count * row["whole"] / sum(counts.values()) for index, count in counts.items()}
+
+
+def _counted(partition: Partition, program: Program, counts: Mapping[int, float]) -> Layers:
     """The layers of a program with their work, as far as they have a count."""
     known = layer_works(partition, program)
-    return [(*known[index], count - _TRACED) for index, count in counts.items() if count > _TRACED and index in known]
+    return [(*known[index], count) for index, count in counts.items() if index in known]
 
 
 def _segments(partition: Partition, program: Program, counts: Mapping[int, int]) -> list[Segment]:
@@ -229,7 +234,7 @@ class Coefficients:
         groups: tuple[dict[str, Counts], ...] = (defaultdict(list), defaultdict(list), defaultdict(list))
         for kernel, work, count in layers:
             for group, name in zip(groups, _names(kernel), strict=True):
-                group[name].append((work, float(count), float(count)))
+                group[name].append((work, count, count))
         self.layers = {name: len(counts) for name, counts in sorted(groups[2].items())}
         if before is not None:
             for (members, whole), (level, group) in product(segments, enumerate(groups)):
@@ -279,7 +284,7 @@ def fitted(rows: Sequence[Row], board: str, places: Places) -> Row:
         sizes.append((code_parts(counted.kernels, counted.row_calls), row["code"]))
         constants.append((constant_parts(counted.kernels, counted.params), row["constants"] - counted.tables))
         if row["cycles"] and row["instructions"] > _LEAST and row["whole"] == row["instructions"]:
-            parts: Counter[str] = Counter()
+            parts: dict[str, float] = defaultdict(float)
             for kernel, _, count in counted.layers:
                 parts[stem(kernel)] += count
             cycles.append((dict(parts), row["cycles"], row["cycles"]))

@@ -9,6 +9,7 @@ from emitc.backends.contract import PORTABLE
 from emitc.backends.partition import Partition
 from emitc.explore.kernel_counts import KernelCounts, counts_for, kernel_name
 from emitc.explore.layer_work import work_of
+from emitc.explore.zero_share import zero_shares
 from emitc.program import Program
 from emitc.target import load_target
 
@@ -41,16 +42,6 @@ def layers_by_kernel(partition: Partition) -> Counter[str]:
     return Counter(kernel_name(layer) for layer in partition.layers.values())
 
 
-def _rectified(partition: Partition) -> frozenset[str]:
-    """Tensors of floats that a layer limits to 0 and more, so that many of their values are 0."""
-    limited = {
-        index
-        for index, layer in partition.layers.items()
-        if layer.kernel_name.startswith("relu") or any(p.name == "low" and str(p.value) == "0.0" for p in layer.params)
-    }
-    return frozenset(name for node in partition.graph.nodes if node.index in limited for name in node.outputs)
-
-
 def layer_works(partition: Partition, program: Program) -> dict[int, Work]:
     """Kernel and work of each layer of emitc's own kernels, by its index.
 
@@ -59,15 +50,15 @@ def layer_works(partition: Partition, program: Program) -> dict[int, Work]:
     nodes = {bound.node.index: bound for bound in partition.graph.bound()}
     layers_of = layers_by_kernel(partition)
     rows = {call.step.index: call.makes.rows for segment in program.segments for call in segment.calls}
-    rectified = _rectified(partition)
+    zeros = zero_shares(partition)
     works = {}
     for step in program.steps:
         layer, bound = partition.layers.get(step.index), nodes.get(step.index)
         if layer is not None and bound is not None and step.backend == PORTABLE:
             name = kernel_name(layer)
             part = replace(layer, params=step.params) if step.index in rows else layer
-            zeros = any(tensor.name in rectified for tensor in bound.inputs if tensor is not None)
-            works[step.index] = name, work_of(bound, part, layers_of[name] > 1, rows.get(step.index, 1), zeros)
+            share = max((zeros.get(tensor, 0.0) for tensor in bound.node.inputs), default=0.0)
+            works[step.index] = name, work_of(bound, part, layers_of[name] > 1, rows.get(step.index, 1), share)
     return works
 
 

@@ -30,10 +30,10 @@ _LANES = {"s16": 8, "float": 4}
 """Values in a register, by words of kernels; 16 of other kernels."""
 
 
-def work_of(bound: BoundNode, layer: Layer, shared: bool, runs: int = 1, rectified: bool = False) -> dict[str, float]:
+def work_of(bound: BoundNode, layer: Layer, shared: bool, runs: int = 1, zeros: float = 0.0) -> dict[str, float]:
     """The numbers of a layer in one inference. shared: whether other layers have its kernel; a kernel of one layer is compiled
-    for its parameters. runs: of its function, each for the part of the node that the layer's parameters say. rectified: whether
-    many inputs are 0, which float routines of cores without a float unit take a short way for.
+    for its parameters. runs: of its function, each for the part of the node that the layer's parameters say. zeros: the share
+    of inputs that are 0, which float routines of cores without a float unit take a short way for.
 
     once: runs. work: as the operator counts it, multiply-accumulates mostly. inputs, outputs: elements; outputs_wide those of
     more than a byte. rows: outputs over those of the last dimension. shared..., alone...: the same of a kernel that is shared,
@@ -62,7 +62,7 @@ def work_of(bound: BoundNode, layer: Layer, shared: bool, runs: int = 1, rectifi
     work |= {name: runs * value for name, value in _of_parameters(layer, values, channels).items()}
     kind, products, grouped = "shared" if shared else "alone", work.get("inside_work", work["work"]), _by_groups(work)
     if "float" in layer.kernel_name:
-        work["rectified_work" if rectified else "other_work"] = products
+        work |= {"zero_work": zeros * products, "other_work": (1 - zeros) * products}
     of_kind = {"": runs, "_rows": work["rows"], "_outputs": outputs, "_work": products}
     if grouped:
         work |= {"rows": 0, "inputs": 0, "outputs": 0}

@@ -21,6 +21,7 @@ from emitc.explore.layer_cycles import layer_works
 from emitc.explore.layer_work import inner, met
 from emitc.explore.quad_work import quad_taps, quad_windows, single_windows
 from emitc.explore.vector_work import vector_windows
+from emitc.explore.zero_share import limited, weighted, zero_shares
 from emitc.target import load_target
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
@@ -195,13 +196,31 @@ def test_pixels_in_fours_are_counted_as_the_kernels_of_small_cores_go() -> None:
         assert single["left_inside"] == (2 * 3 * inside if single["edge_rows"] else 0)
 
 
-def test_a_float_layer_says_whether_many_of_its_inputs_are_0() -> None:
-    """One after a limit of 0; float routines take a short way for 0 on cores without a float unit."""
+def test_the_share_of_zeros_is_that_of_samples() -> None:
+    """Means and variances through two layers with a limit of 0, against samples from -1 to 1."""
+    draw = np.random.default_rng(0)
+    weights = [draw.normal(0.1, 0.5, (16, 9, 4)), draw.normal(-0.05, 0.3, (16, 16, 16))]
+    values = draw.uniform(-1, 1, (4000, 16, 9, 4))
+    moments = np.zeros(4), np.full(4, 1 / 3)
+    first = np.maximum(np.einsum("spti,oti->spo", values, weights[0]), 0)
+    share, moments = limited(weighted(moments, weights[0], 16))
+    assert share == pytest.approx((first == 0).mean(), abs=0.02)
+    second = np.einsum("spi,opi->so", first, weights[1])
+    assert limited(weighted(moments, weights[1], 16))[0] == pytest.approx((second <= 0).mean(), abs=0.02)
+
+
+def test_weights_that_are_no_numbers_have_a_share() -> None:
+    with np.errstate(all="ignore"):
+        assert limited((np.array([np.nan, np.inf]), np.array([1.0, np.inf])))[0] == 0.0
+
+
+def test_float_layers_have_the_share_of_zeros_of_their_inputs() -> None:
     model = emitc.compile_model(MODELS / "float" / "digits_resnet18.onnx", target="cortex-m3")
-    works = layer_works(model.partition, model.program)
-    convolutions = [work for name, work in works.values() if name.startswith("conv_2d_float")]
-    assert "rectified_work" not in convolutions[0] and convolutions[0]["other_work"] > 0
-    assert convolutions[2]["rectified_work"] > 0 and "other_work" not in convolutions[2]
+    shares, works = zero_shares(model.partition), layer_works(model.partition, model.program)
+    first, _, third = [work for name, work in works.values() if name.startswith("conv_2d_float")][:3]
+    assert first["zero_work"] == 0.0 < first["other_work"]
+    assert third["zero_work"] / (third["zero_work"] + third["other_work"]) in shares.values()
+    assert len(shares) > 10 and all(0 < share < 1 for share in shares.values())
 
 
 def test_an_error_is_a_share_of_the_count_that_the_row_names() -> None:

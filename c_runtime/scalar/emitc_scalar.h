@@ -63,10 +63,11 @@ EMITC_ALWAYS_INLINE int32_t emitc_nearest_s8(int32_t x)
     __asm__("ssat %0, #8, %1" : "=r"(limited) : "r"(x));
     return limited;
 #else
-    const int32_t low = (int32_t)((uint32_t)x << 24) >> 24;
 #if defined(__riscv)
-    return low == x ? x : (x >> 31) ^ 127;
+    const int32_t sign = x >> 31;
+    return x >> 7 == sign ? x : sign ^ 127;
 #else
+    const int32_t low = (int32_t)((uint32_t)x << 24) >> 24;
     /* Cortex-M0 gets fewer instructions for this. */
     return (int8_t)(low == x ? x : (x >> 31) ^ 127);
 #endif

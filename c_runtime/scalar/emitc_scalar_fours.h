@@ -199,4 +199,55 @@ EMITC_ALWAYS_INLINE emitc_eight emitc_fours_two(
     return sums;
 }
 
+/* The sums of one pixel and two channels. */
+typedef struct emitc_two {
+    int32_t a;
+    int32_t b;
+} emitc_two;
+
+/* The value of the first pixel in a word. */
+EMITC_ALWAYS_INLINE int32_t emitc_fours_value(uint32_t word)
+{
+    return (int16_t)(uint16_t)word;
+}
+
+/* emitc_fours_end for the first pixel alone. */
+EMITC_ALWAYS_INLINE int32_t emitc_fours_last(int32_t acc, const uint32_t *x, const int8_t **parts)
+{
+    const int8_t *w = *parts;
+    for (int32_t run = (uint8_t)*w++; run != 0; run = (uint8_t)*w++) {
+        for (const int8_t *const end = w + 2 * run; w != end; w += 2) {
+            x += 2 * (uint8_t)w[0];
+            acc += emitc_fours_value(*x) * w[1];
+        }
+    }
+    *parts = w;
+    return acc;
+}
+
+/* emitc_fours_two for the first pixel alone, whose products need no splitting. next: from four weights of the first
+ * channel to those of the second one; 0 where there is none, whose sum is then nothing. */
+EMITC_ALWAYS_INLINE emitc_two emitc_fours_pixel(
+    emitc_two acc, const uint32_t *x, const int8_t **weights, int32_t next, int32_t fours)
+{
+    const int8_t *w = *weights;
+    const uint32_t *at = x;
+    for (const uint32_t *const end = x + 8 * fours; at != end; at += 8) {
+        const int32_t v0 = emitc_fours_value(at[0]);
+        const int32_t v1 = emitc_fours_value(at[2]);
+        const int32_t v2 = emitc_fours_value(at[4]);
+        const int32_t v3 = emitc_fours_value(at[6]);
+        acc.a += v0 * w[0] + v1 * w[1] + v2 * w[2] + v3 * w[3];
+        w += next;
+        acc.b += v0 * w[0] + v1 * w[1] + v2 * w[2] + v3 * w[3];
+        w += 4;
+    }
+    *weights = w;
+    acc.a = emitc_fours_last(acc.a, x, weights);
+    if (next != 0) {
+        acc.b = emitc_fours_last(acc.b, x, weights);
+    }
+    return acc;
+}
+
 #endif

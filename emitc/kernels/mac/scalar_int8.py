@@ -35,7 +35,7 @@ _SMALL_SUM, _SMALL_SHIFT = 1 << 20, 13
 """Sums below this, with shifts up to this, are requantized by three products of 32 bits."""
 PIXELS = 4
 """Output pixels that share the weights that are read."""
-_LEFT_OVER = 0.85
+_LEFT_OVER, _LEFT_OVER_FROM_FOURS = 0.85, 0.5
 """What a pixel that is left over takes of a tile's time: counted on RV32; on a Cortex-M0 it is about half of it."""
 _NOT_IN_TILES = Reason("the number of output pixels is not a multiple of 4", "a multiple of 4 output pixels")
 _NOT_3X3 = Reason("the window is not 3x3 without dilation", "a 3x3 window")
@@ -130,7 +130,7 @@ def convolution(problem: MacProblem, *, mul32: bool = False, fours: bool = False
         weights,
         (*problem.window_params, pairs_param, edge_param, problem.zero_point, *problem.output_limits),
         scratch=(Scratch("windows", edge + words),),
-        by_rows=ByRows(window=True, left_over=_LEFT_OVER),
+        by_rows=ByRows(window=True, left_over=_LEFT_OVER_FROM_FOURS if fours else _LEFT_OVER),
         headers=headers,
     )
 

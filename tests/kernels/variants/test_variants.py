@@ -158,10 +158,10 @@ def _small(channels: int, depth: int) -> np.ndarray[tuple[int, ...], np.dtype[np
 
 FOURS = [
     conv_2d("two_left_over", (1, 8, 8, 42), 6, (1, 1), w=_large(6, 42, (4,)).reshape(6, 1, 1, 42)),
-    conv_2d("one_left_over", (1, 9, 8, 33), 7, (1, 1), RELU6, w=_large(7, 33, (29,)).reshape(7, 1, 1, 33)),
+    conv_2d("one_left_over", (1, 7, 7, 33), 7, (1, 1), RELU6, w=_large(7, 33, (29,)).reshape(7, 1, 1, 33)),
     conv_2d("few_large_ones", (2, 8, 6, 7), 5, (3, 3), RELU6, w=_large(5, 63, (20,)).reshape(5, 3, 3, 7)),
     conv_2d("far_between", (1, 6, 5, 45), 3, (3, 3), RELU6, w=_large(3, 405, (0, 396)).reshape(3, 3, 3, 45)),
-    fully_connected("many_rows", (24, 50), 9, 50, w=_large(9, 50, (1, 40))),
+    fully_connected("many_rows", (25, 50), 9, 50, w=_large(9, 50, (1, 40))),
 ]
 
 

@@ -200,10 +200,10 @@ EMITC_ALWAYS_INLINE emitc_eight emitc_fours_two(
 }
 
 /* The sums of one pixel and two channels. */
-typedef struct emitc_two {
+typedef struct emitc_pixel_sums {
     int32_t a;
     int32_t b;
-} emitc_two;
+} emitc_pixel_sums;
 
 /* The value of the first pixel in a word. */
 EMITC_ALWAYS_INLINE int32_t emitc_fours_value(uint32_t word)
@@ -227,8 +227,8 @@ EMITC_ALWAYS_INLINE int32_t emitc_fours_last(int32_t acc, const uint32_t *x, con
 
 /* emitc_fours_two for the first pixel alone, whose products need no splitting. next: from four weights of the first
  * channel to those of the second one; 0 where there is none, whose sum is then nothing. */
-EMITC_ALWAYS_INLINE emitc_two emitc_fours_pixel(
-    emitc_two acc, const uint32_t *x, const int8_t **weights, int32_t next, int32_t fours)
+EMITC_ALWAYS_INLINE emitc_pixel_sums emitc_fours_pixel(
+    emitc_pixel_sums acc, const uint32_t *x, const int8_t **weights, int32_t next, int32_t fours)
 {
     const int8_t *w = *weights;
     const uint32_t *at = x;

@@ -30,38 +30,45 @@ def _run(segment: Segment, source_bytes: int) -> tuple[NDArray[np.int64], NDArra
     row_bytes = source_bytes // segment.source_rows if segment.source else 0
     made, first = [0] * count, [0] * count
     readers = first_rows_read(layers)
+    sizes = [layer.row_bytes for layer in layers]
+    moves = [  # the line buffers that change with a row of each layer
+        [p for p in {place, *(r.source for r in layer.reads)} - {OUTSIDE, count - 1} if capacities[p]]
+        for place, layer in zip(in_place_of, layers, strict=True)
+    ]
+    outside = [bool(segment.source) and any(r.source == OUTSIDE for r in layer.reads) for layer in layers]
 
     def needed(place: int) -> int:
-        return min([made[place], *[first[made[j]] for j, first in readers[place]]])
+        row = made[place]
+        for j, rows in readers[place]:
+            if rows[made[j]] < row:
+                row = rows[made[j]]
+        return row
 
-    def spanned(place: int) -> tuple[int, int]:
-        size = layers[place].row_bytes
-        return (needed(place) - first[place]) * size, (made[place] - first[place]) * size
-
-    now = [(0, source_bytes), (0, 0), *[(0, 0)] * (count - 1)]
-    steps: list[list[tuple[int, int]]] = []
+    now = [0] * (2 * count + 2)  # first byte and end of each, one after the other
+    now[1] = source_bytes
+    steps: list[int] = []
     makers = turns(layers, segment.on_demand)
     assert makers is not None, "a segment's rows can be made"
     for i in makers:
         place = in_place_of[i]
-        size = layers[place].row_bytes
+        size, at = sizes[place], 4 + 2 * place
         step = now.copy()
         if place == count - 1:
-            step[1] = now[1] = (0, (made[place] + 1) * size)
+            now[3] = step[3] = (made[place] + 1) * size
         elif made[place] - first[place] == capacities[place]:
             first[place] = needed(place)
-            step[2 + place] = (0, capacities[place] * size)
+            step[at : at + 2] = 0, capacities[place] * size
         else:
-            step[2 + place] = (now[2 + place][0], (made[place] - first[place] + 1) * size)
-        steps.append(step)
+            step[at + 1] = (made[place] - first[place] + 1) * size
+        steps += step
         made[i] += 1
-        if segment.source and any(r.source == OUTSIDE for r in layers[i].reads):
+        if outside[i]:
             left = [rows[made[j]] for j, rows in readers[OUTSIDE] if made[j] < layers[j].rows]
-            now[0] = (min(left, default=segment.source_rows) * row_bytes, source_bytes)
-        for p in {place, *(r.source for r in layers[i].reads)} - {OUTSIDE, count - 1}:
-            if capacities[p]:
-                now[2 + p] = spanned(p)
-    return np.array(makers, np.int64), np.array(steps, np.int64)
+            now[0] = min(left, default=segment.source_rows) * row_bytes
+        for p in moves[i]:
+            now[4 + 2 * p] = (needed(p) - first[p]) * sizes[p]
+            now[5 + 2 * p] = (made[p] - first[p]) * sizes[p]
+    return np.array(makers, np.int64), np.array(steps, np.int64).reshape(len(makers), -1, 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ static inline void emitc_conv_2d_pixel(
 
 /* Walks the output row by row, pixel by pixel; cuts each window to the part that lies inside the input once per
  * pixel. */
-static inline void emitc_conv_2d(
+EMITC_NOINLINE void emitc_conv_2d(
     const struct emitc_conv_2d *restrict p, const int8_t *x, const int8_t *restrict w, const int32_t *restrict bias,
     const int32_t *restrict bias_inside, const int32_t *restrict multiplier, const int8_t *restrict shift, int8_t *y)
 {

@@ -200,7 +200,7 @@ def works(row: Row, places: Places) -> Counted:
 
 
 def _untraced(row: Row) -> dict[int, float]:
-    """The layers' counts as parts of the count of all: a compiler may inline another way where layers are counted one by one."""
+    """The layers' counts as parts of the count of all: a compiler may inline otherwise where layers are counted one by one."""
     counts = {index: count - _TRACED for index, count in row["layers"] if count > _TRACED}
     return {index: count * row["whole"] / sum(counts.values()) for index, count in counts.items()}
 

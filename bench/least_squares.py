@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
 _LEAST = 1e-10
+_USUAL = 3000.0
+"""A value whose error counts as by roots."""
 
 
 def non_negative(a: Matrix, b: Matrix) -> Matrix:
@@ -68,13 +70,13 @@ def relative_fit(rows: Shares, prior: Mapping[str, float], weight: float) -> dic
 
 
 def weighted_fit(rows: Rows, dear: Callable[[str], float], weight: float = 1e-4) -> dict[str, float]:
-    """Coefficients by name for values whose errors grow as their roots. dear: how much a name's coefficient is kept
-    small."""
+    """Coefficients by name for values whose errors grow as their powers of 3/4: small ones would have large relative errors by
+    roots, and large ones large errors by shares. dear: how much a name's coefficient is kept small."""
     names = sorted({name for parts, _ in rows for name, value in parts.items() if value})
-    roots = np.array([max(value, 1.0) ** -0.5 for _, value in rows])
-    a = np.array([[parts.get(name, 0.0) for name in names] for parts, _ in rows]) * roots[:, None]
+    scales = np.array([_USUAL**0.25 * max(value, 1.0) ** -0.75 for _, value in rows])
+    a = np.array([[parts.get(name, 0.0) for name in names] for parts, _ in rows]) * scales[:, None]
     kept = np.diag([(weight * dear(name)) ** 0.5 for name in names])
-    wanted = np.concatenate([np.array([value for _, value in rows]) * roots, np.zeros(len(names))])
+    wanted = np.concatenate([np.array([value for _, value in rows]) * scales, np.zeros(len(names))])
     return _named(names, non_negative(np.vstack([a, kept]), wanted))
 
 

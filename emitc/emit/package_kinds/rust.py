@@ -27,6 +27,12 @@ def files(content: Content) -> dict[str, str]:
         "c_files": c_files(program, content.units),
         "level": content.optimize.removeprefix("-O"),
         "weights_align": ALIGNMENT,
+        "quantized": [
+            f"{side}_{w.port.index}"
+            for side, ports in (("input", inputs), ("output", outputs))
+            for w in ports
+            if w.port.scale is not None and w.port.zero_point is not None
+        ],
         "inputs": inputs,
         "outputs": outputs,
     }

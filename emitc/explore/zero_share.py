@@ -60,12 +60,12 @@ def is_limited(layer: Layer) -> bool:
 
 def _of(tensor: Tensor, known: dict[str, Moments]) -> Moments:
     channels = tensor.shape[-1] if tensor.shape else 1
-    found = known.get(tensor.name)
-    if found is None:
+    own = known.get(tensor.name)
+    if own is None:
         return np.full(channels, _INPUT[0]), np.full(channels, _INPUT[1])
-    if len(found[0]) == channels:
-        return found
-    return np.full(channels, found[0].mean()), np.full(channels, found[1].mean() + found[0].var())
+    if len(own[0]) == channels:
+        return own
+    return np.full(channels, own[0].mean()), np.full(channels, own[1].mean() + own[0].var())
 
 
 def _moments(bound: BoundNode, known: dict[str, Moments], kernel: str) -> Moments:

@@ -137,7 +137,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "numpy": (
         "emitc.ir", "emitc.layer", "emitc.source", "emitc.numerics", "emitc.ethosu", "emitc.frontends", "emitc.kernels",
         "emitc.passes", "emitc.backends", "emitc.schedule.check", "emitc.schedule.row_overlap", "emitc.emit.literals",
-        "emitc.writers", "emitc.verify", "emitc.validation", "emitc.calibrate", "emitc.evaluate",
+        "emitc.writers", "emitc.verify", "emitc.validation", "emitc.calibrate", "emitc.evaluate", "emitc.explore.zero_share",
     ),
     "PIL": ("emitc.evaluate.dataset",),
     "tflite": ("emitc.frontends.tflite.reader", "emitc.frontends.tflite.npu", "emitc.writers.tflite", "emitc.verify.vela_file",

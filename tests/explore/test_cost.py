@@ -245,7 +245,7 @@ def test_float_layers_have_the_share_of_zeros_of_their_inputs() -> None:
 
 
 def test_an_error_is_a_share_of_the_count_that_the_row_names() -> None:
-    rows = [({"work": 1.0}, 2.0, 2.0), ({"work": 1.0}, 4.0, 4000.0)]
+    rows = [({"work": 1.0}, 2.0, 4.0), ({"work": 1.0}, 4.0, 4000.0)]
     assert relative_fit(rows, {}, 1e-9)["work"] == pytest.approx(2.0, rel=1e-3)
 
 

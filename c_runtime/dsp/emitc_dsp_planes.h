@@ -225,8 +225,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
 #define EMITC_PLANE_OUTPUT_FLOAT(acc) emitc_output_float(acc, by, s->offset)
 
 #if EMITC_TILE_ASM
-/* What begins a channel: its weights as pairs, where its plane is, and what makes outputs of its sums. Loads are next to
- * each other, stores alternate with other instructions. Of the channel, t2 is the output's offset, t0 its factor. */
+/* What begins a channel: its weights as pairs, where its plane is, and what makes outputs of its sums. Loads are next
+ * to each other, stores alternate with other instructions. Of the channel, t2 is the output's offset, t0 its factor. */
 #define EMITC_PLANE_BEGIN(how) \
     "ldr %[t0], %[s]\n\tldr %[w1], %[weights]\n\tldr %[s1], %[factor]\n\tldr %[s2], %[right]\n\t" \
     "ldr %[x], %[values]\n\tldr %[t1], %[next]\n\t" \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with thirty-one registers and no instructions for pairs or vectors (RV32IM): eight filters of one row.
+/* emitc for cores with thirty-one registers and no instructions for pairs or vectors (RV32IM): eight filters of a row.
  *
  * Part of a package whose kernels use it. Every core compiles the same functions, with the same results.
  *
@@ -7,8 +7,8 @@
  * b0 + 2^8 * b1 + 2^16 * b2 + 2^24 * b3, a mask leaves b0 + 2^16 * b2, and a shift leaves b1 + 2^8 * b2 + 2^16 * b3. A
  * value times each of them holds the products of two filters in 16 bits each, and those of b2 once more between them.
  * The products of eight values are added before they are split: with the weights themselves they have 16 bits together.
- * So 128 times the sum of the eight values is subtracted first, once for each byte. What b2 has between the other two is
- * known from the first word by then.
+ * So 128 times the sum of the eight values is subtracted first, once for each byte. What b2 has between the other two
+ * is known from the first word by then.
  */
 #ifndef EMITC_SCALAR_EIGHTS_H
 #define EMITC_SCALAR_EIGHTS_H

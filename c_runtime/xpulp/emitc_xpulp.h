@@ -128,12 +128,78 @@ EMITC_ALWAYS_INLINE int8_t emitc_result_away_xpulp(int32_t acc, int32_t q31, int
     return emitc_xpulp_narrowed(scaled + (scaled >> 31), start >> 1, right);
 }
 
+/* acc + a * b */
+EMITC_ALWAYS_INLINE int32_t emitc_xpulp_mac(int32_t acc, int32_t a, int32_t b)
+{
+#if EMITC_XPULP
+    __asm__(".insn r 0x2b, 3, 0x48, %0, %1, %2" : "+r"(acc) : "r"(a), "r"(b));
+    return acc;
+#else
+    return acc + a * b;
+#endif
+}
+
+/* The parts of a short multiplier, each of 16 bits with a sign: it is high * 2^13 + low. They are read in this order,
+ * so that neither is used at once. */
+EMITC_ALWAYS_INLINE int32_t emitc_xpulp_low(const int32_t *multiplier)
+{
+#if EMITC_XPULP
+    int32_t low;
+    __asm__ volatile("lh %0, %1" : "=r"(low) : "m"(*multiplier));
+    return low;
+#else
+    return (int16_t)(uint16_t)((uint32_t)*multiplier & 0xffffu);
+#endif
+}
+
+EMITC_ALWAYS_INLINE int32_t emitc_xpulp_high(const int32_t *multiplier)
+{
+#if EMITC_XPULP
+    struct two {
+        int8_t bytes[2];
+    };
+    int32_t high;
+    __asm__ volatile("lh %0, %1"
+                     : "=r"(high)
+                     : "m"(*(const struct two *)((const int8_t *)multiplier + 2)), "m"(*multiplier));
+    return high;
+#else
+    return *multiplier >> 16;
+#endif
+}
+
+/* A start for short multipliers: with half a unit of the Q31 product, of which a multiplier without its last `dropped`
+ * bits leaves 18 - dropped. */
+EMITC_ALWAYS_INLINE int32_t emitc_xpulp_start(int32_t start, int32_t dropped)
+{
+    return (start + (1 << (18 - dropped))) >> 1;
+}
+
+/* emitc_result_up_xpulp by two short products, each a cycle where the upper half of a long one takes five. acc under
+ * 2^19; the compiler has made the multiplier short for these sums. `right` is for what the first 13 bits leave. */
+EMITC_ALWAYS_INLINE int8_t emitc_xpulp_result(int32_t acc, int32_t low, int32_t high, int32_t right, int32_t start)
+{
+    return emitc_xpulp_narrowed(emitc_xpulp_mac((acc * low) >> 13, acc, high), start, right);
+}
+
+EMITC_ALWAYS_INLINE int8_t emitc_result_up_xpulp_small(int32_t acc, int32_t q31, int32_t right, int32_t start)
+{
+    return emitc_xpulp_result(acc, emitc_xpulp_low(&q31), emitc_xpulp_high(&q31), right, emitc_xpulp_start(start, 6));
+}
+
 /* Copies n bytes, and returns where the next ones go. */
 EMITC_ALWAYS_INLINE int8_t *emitc_xpulp_copied(int8_t *to, const int8_t *from, int32_t n)
 {
 #if EMITC_XPULP_LOOPS
     const int32_t pairs = n >> 3;
-    if (pairs > 0) {
+    if (__builtin_constant_p(n) && pairs == 1) { /* no loop to set up */
+        const uint32_t first = emitc_xpulp_word(from);
+        const uint32_t second = emitc_xpulp_word(from + 4);
+        emitc_xpulp_store(to, first);
+        emitc_xpulp_store(to + 4, second);
+        from += 8;
+        to += 8;
+    } else if (pairs > 0) {
         int32_t v0;
         int32_t v1;
         __asm__ volatile(
@@ -152,8 +218,14 @@ EMITC_ALWAYS_INLINE int8_t *emitc_xpulp_copied(int8_t *to, const int8_t *from, i
         from += 4;
         to += 4;
     }
-    for (n &= 3; n > 0; n--) {
-        *to++ = *from++;
+    if ((n & 2) != 0) {
+        int32_t half;
+        __asm__ volatile("lh %0, 0(%1)\n\tsh %0, 0(%2)" : "=&r"(half) : "r"(from), "r"(to) : "memory");
+        from += 2;
+        to += 2;
+    }
+    if ((n & 1) != 0) {
+        *to++ = *from;
     }
     return to;
 #else

@@ -72,6 +72,7 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
         "emitc_scalar.h",
         "emitc_self_test.h",
         "emitc_xpulp.h",
+        "emitc_xpulp_windows.h",
         "emitc_rvv.h",
         "emitc_scalar_eights.h",
         "emitc_scalar_fours.h",

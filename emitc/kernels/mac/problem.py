@@ -238,6 +238,8 @@ class FoldedWeights:
         if not spec.rounding:
             return tables
         right = tuple(-int(value) for value in tables[1].values)
+        if spec.rounding == "up_xpulp" and spec.small_sums:
+            tables = (replace(tables[0], comment=f"multiplier of 32-bit products {extent}, in two parts"), tables[1])
         return tables[0], Table("right", "int8_t", right, f"right shift of the product {extent}")
 
     def tables(self, weights: Table) -> tuple[Table, ...]:

@@ -15,11 +15,14 @@ import numpy as np
 from emitc.kernels.mac import four_pixels, scalar_int8
 from emitc.kernels.mac.four_pixels import PIXELS, matrix, reads_rows_in_place, tiled
 from emitc.kernels.mac.problem import DILATED, SEVERAL_FILTERS, FoldedWeights, MacProblem, NoKernel, packed_table
+from emitc.kernels.mac.short_multipliers import short_multipliers
 from emitc.kernels.mac.weight_packing import pack_word_blocks, shape_text
 from emitc.kernels.shared.windows import BY_ROWS, whole_window
-from emitc.layer import ByRows, Layer, Scratch, Table, integers
+from emitc.layer import ByRows, KernelSpec, Layer, Scratch, Table, integers
 
 HEADERS = (*scalar_int8.HEADERS, "emitc_xpulp.h")
+_DROPPED, _DROPPED_3X3 = 6, 5
+"""Bits that short multipliers lack, as the kernels say: sums of nine products are smaller, and leave room for a bit more."""
 _ORDER = "four filters word by word"
 _BANDS, _BAND_BYTES = 5, 2048
 """A depthwise convolution makes a fifth of its rows at a time, or so many bytes; so far its stores get ahead of its reads."""
@@ -36,11 +39,20 @@ def fold(problem: MacProblem) -> FoldedWeights:
     return replace(folded, spec=replace(folded.spec, rounding=f"{folded.spec.rounding}_xpulp"))
 
 
+def _shortened(folded: FoldedWeights, dropped: int) -> FoldedWeights:
+    """The same with multipliers that lack so many bits, where they keep all outputs."""
+    spec = folded.spec
+    scale = short_multipliers(folded, dropped) if spec.rounding == "up_xpulp" and not spec.clamped else None
+    if scale is None:
+        return folded
+    return replace(folded, scale=scale, spec=folded.spec.extended("_small", small_sums=True))
+
+
 def convolution(problem: MacProblem) -> Layer:
     """The layer of a convolution without groups or of a fully connected layer; raises NoKernel where there is none."""
     if problem.is_dilated:
         raise NoKernel(DILATED)
-    folded = fold(problem)
+    folded = _shortened(fold(problem), _DROPPED)
     if problem.is_matrix_product and problem.pixels < PIXELS:
         return _rows(folded)
     filters = np.pad(folded.filters, ((0, 0), (0, -folded.filters.shape[1] % 4)))
@@ -78,10 +90,8 @@ def depthwise(problem: MacProblem) -> Layer:
         raise NoKernel(DILATED)
     folded = fold(problem)
     if problem.kernel == (3, 3):
-        window = "3x3" if problem.window and problem.window.stride_w == 1 else "strided"
-        folded = replace(
-            folded, spec=folded.spec.extended("_3x3" if window == "3x3" else "_3x3_strided", window=window)
-        )
+        folded = _shortened(folded, _DROPPED_3X3)
+        folded = replace(folded, spec=_of_3x3(folded.spec, bool(problem.window and problem.window.stride_w == 1)))
     filters = np.pad(folded.filters.reshape(channels, kernel_h, kernel_w), ((0, 0), (0, 0), (0, -kernel_w % 4)))
     p = {param.name: int(param.value) for param in problem.window_params}
     width = max(p["pad_left"] + p["in_w"], (p["out_w"] - 1) * p["stride_w"] + filters.shape[2])
@@ -104,9 +114,18 @@ def depthwise(problem: MacProblem) -> Layer:
         ahead=-channels % 4 if channels > 4 else None,
         scratch=(Scratch("planes", 4 * plane),),
         by_rows=BY_ROWS if p["out_w"] >= _WIDE_ROW else None,
-        headers=HEADERS,
+        headers=(*HEADERS, "emitc_xpulp_windows.h"),
     )
     return tiled(layer, band * p["out_w"])
+
+
+def _of_3x3(spec: KernelSpec, dense: bool) -> KernelSpec:
+    """The spec for windows of 3x3. Outputs are made by loops in assembly where the short rounding up is all they need."""
+    if spec.rounding != "up_xpulp" or spec.clamped:
+        return spec.extended("_3x3", window="3x3")
+    if not spec.small_sums:
+        return spec.extended("_3x3", window="long")
+    return spec.extended("_3x3", window="pairs") if dense else spec.extended("_3x3_strided", window="strided")
 
 
 def _band(out_h: int, row_bytes: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -17,6 +18,9 @@ from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
 from emitc.kernels.contract import Variant
+from emitc.kernels.mac.problem import FoldedWeights
+from emitc.kernels.mac.requantization import Requantization
+from emitc.kernels.mac.short_multipliers import short_multipliers
 from emitc.target import Target, load_board
 from emitc.writers.tflite import write_tflite
 from tests.kernels.convolution import test_conv_2d, test_depthwise_conv_2d, test_onnx_conv
@@ -62,6 +66,46 @@ XPULP_MORE: list[Case] = [
     depthwise("large_taps", (2, 9, 11, 6), 1, (5, 5), Slide((1, 2), "SAME")),
     depthwise(
         "rectified_channels", (1, 4, 6, 8), 1, (3, 3), RELU6, Scales(output_zero_point=-128, weights=(0.01,) * 8)
+    ),
+    depthwise(
+        "rectified_and_strided",
+        (1, 9, 7, 5),
+        1,
+        (3, 3),
+        Slide((2, 2), "SAME", activation="RELU"),
+        Scales(output_zero_point=-128, weights=(0.01, 0.011, 0.012, 0.013, 0.014)),
+    ),
+    depthwise(
+        "rectified_and_odd",
+        (1, 5, 7, 4),
+        1,
+        (3, 3),
+        Slide(padding="SAME", activation="RELU"),
+        Scales(output_zero_point=-128, weights=(0.01, 0.011, 0.012, 0.013)),
+    ),
+    depthwise(
+        "rectified_and_shared",
+        (1, 5, 7, 4),
+        1,
+        (3, 3),
+        Slide(padding="SAME", activation="RELU"),
+        Scales(output_zero_point=-128),
+    ),
+    conv_2d(
+        "rectified_window",
+        (1, 5, 6, 3),
+        6,
+        (3, 3),
+        Slide(padding="SAME", activation="RELU"),
+        scales=Scales(output_zero_point=-128, weights=(0.01, 0.011, 0.012, 0.013, 0.014, 0.015)),
+    ),
+    conv_2d(
+        "rectified_pointwise",
+        (1, 3, 5, 8),
+        6,
+        (1, 1),
+        Slide(activation="RELU"),
+        scales=Scales(output_zero_point=-128, weights=(0.01, 0.011, 0.012, 0.013, 0.014, 0.015)),
     ),
     conv_2d("pointwise_of_two_images", (2, 3, 3, 8), 6, (1, 1)),
     conv_2d("pointwise_with_stride", (1, 9, 8, 12), 5, (1, 1), Slide((2, 2))),
@@ -222,6 +266,35 @@ def test_rows_and_bands_of_planes() -> None:
     assert proven.memory_errors == ()
     steps = [outcome.step for outcome in proven.outcomes.values()]
     assert all(step is not None and step.variant == "xpulp" for step in steps)
+    kernels = {step.kernel for step in steps if step is not None}
+    small = ("depthwise_conv_2d_xpulp_up_small_3x3", "conv_2d_xpulp_up_small", "matrix_xpulp_up_small")
+    assert kernels >= {*small, f"{small[0]}_strided", "depthwise_conv_2d_xpulp_up_shared_3x3"}
+
+
+def test_short_multipliers_keep_every_output() -> None:
+    """All sums of layers whose sums have 15 to 20 bits: some have multipliers for products of 32 bits, the largest have none."""
+    rng = np.random.default_rng(5)
+    kept = []
+    for scale in (500, 4000, 30000, 60000, 120000, 500000) * 4:
+        filters, bias = rng.integers(-127, 128, (3, 9)), rng.integers(-scale, scale, 3)
+        q31, right, offset = rng.integers(1 << 30, 1 << 31, 3), rng.integers(1, 11, 3), -255
+        bound = SimpleNamespace(output=SimpleNamespace(zero_point=-128))
+        requantization = Requantization(tuple(q31.tolist()), tuple((-right).tolist()))
+        folded = FoldedWeights(SimpleNamespace(bound=bound), filters, bias, requantization)  # type: ignore[arg-type]
+        short = short_multipliers(folded, 6)
+        kept.append(short is not None)
+        if short is None:
+            continue
+        for channel, (low, high) in enumerate(folded.ends.T.tolist()):
+            sums = np.arange(low, high + 1)
+            once = (sums * q31[channel] + (1 << 30)) >> 31
+            long = (once + (offset << (right[channel] - 1))) >> right[channel]
+            multiplier, shift = short.q31[channel], -short.shift[channel]
+            first = sums * ((multiplier + 32768) % 65536 - 32768)
+            last = sums * (multiplier >> 16) + (first >> 13) + (offset << (shift - 1)) + (1 << 11)
+            assert max(np.abs(first).max(), np.abs(last).max()) < 1 << 31
+            assert (np.clip(last >> shift, -128, 127) == np.clip(long, -128, 127)).all()
+    assert set(kept) == {False, True}
 
 
 def test_sixteen_lanes_and_more() -> None:

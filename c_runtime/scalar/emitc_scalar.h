@@ -37,6 +37,15 @@
 
 #define EMITC_HALF 0x8000u
 
+/* The same number, of which a compiler knows nothing more: it derives from it what it needs and keeps nothing in step. */
+EMITC_ALWAYS_INLINE int32_t emitc_opaque(int32_t x)
+{
+#if EMITC_ASM
+    __asm__("" : "+r"(x));
+#endif
+    return x;
+}
+
 /* The high word of a * b; b >= 0. */
 EMITC_ALWAYS_INLINE int32_t emitc_scalar_high(int32_t a, int32_t b)
 {

@@ -84,19 +84,31 @@ EMITC_ALWAYS_INLINE int32_t emitc_nearest_s8(int32_t x)
 }
 
 /* A sum as the int8 output, where the output's lower limit is its zero point: the two roundings of TFLite Micro's
- * requantization agree with halves up from there on. right in 1..22, start = (2 * zero point + 1) * 2^right + 1, acc
- * under 2^29. */
-EMITC_ALWAYS_INLINE int32_t emitc_result_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
+ * requantization agree with halves up from there on. acc4: four times the sum; right in 1..22, start = (2 * zero point +
+ * 1) * 2^right + 1. */
+EMITC_ALWAYS_INLINE int32_t emitc_result_up_times4(int32_t acc4, int32_t q31, int32_t right, int32_t start)
 {
-    return emitc_nearest_s8((emitc_scalar_high(4 * acc, q31) + start) >> (right + 1));
+    return emitc_nearest_s8((emitc_scalar_high(acc4, q31) + start) >> (right + 1));
 }
 
-/* The same for outputs of either sign: the second rounding is away from zero, so that a negative value is 1 less before
- * it. */
+/* The same of the sum; acc under 2^29. */
+EMITC_ALWAYS_INLINE int32_t emitc_result_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
+{
+    return emitc_result_up_times4(4 * acc, q31, right, start);
+}
+
+/* emitc_result_up_times4 for outputs of either sign: the second rounding is away from zero, so that a negative value is
+ * 1 less before it. */
+EMITC_ALWAYS_INLINE int32_t emitc_result_away_times4(int32_t acc4, int32_t q31, int32_t right, int32_t start)
+{
+    const int32_t scaled = (emitc_scalar_high(acc4, q31) + 1) >> 1;
+    return emitc_nearest_s8((scaled + (scaled >> 31) + (start >> 1)) >> right);
+}
+
+/* The same of the sum; acc under 2^29. */
 EMITC_ALWAYS_INLINE int32_t emitc_result_away(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
-    const int32_t scaled = (emitc_scalar_high(4 * acc, q31) + 1) >> 1;
-    return emitc_nearest_s8((scaled + (scaled >> 31) + (start >> 1)) >> right);
+    return emitc_result_away_times4(4 * acc, q31, right, start);
 }
 
 /* acc * q31 / 2^21 rounded down, by products of 32 bits: for cores that have no others. acc under 2^20. */

@@ -37,7 +37,7 @@
 
 #define EMITC_HALF 0x8000u
 
-/* The same number, of which a compiler knows nothing more: it derives from it what it needs and keeps nothing in step. */
+/* The same number, of which a compiler knows nothing more. It derives other numbers from it where they are needed. */
 EMITC_ALWAYS_INLINE int32_t emitc_opaque(int32_t x)
 {
 #if EMITC_ASM
@@ -84,8 +84,8 @@ EMITC_ALWAYS_INLINE int32_t emitc_nearest_s8(int32_t x)
 }
 
 /* A sum as the int8 output, where the output's lower limit is its zero point: the two roundings of TFLite Micro's
- * requantization agree with halves up from there on. acc4: four times the sum; right in 1..22, start = (2 * zero point +
- * 1) * 2^right + 1. */
+ * requantization agree with halves up from there on. acc4: four times the sum; right in 1..22, start = (2 * zero point
+ * + 1) * 2^right + 1. */
 EMITC_ALWAYS_INLINE int32_t emitc_result_up_times4(int32_t acc4, int32_t q31, int32_t right, int32_t start)
 {
     return emitc_nearest_s8((emitc_scalar_high(acc4, q31) + start) >> (right + 1));

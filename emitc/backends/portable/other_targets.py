@@ -15,14 +15,15 @@ LEAST_FACTOR = 1.1
 _COUNTED = {
     **dict.fromkeys(("cortex-m0", "cortex-m0-small-multiply", "cortex-m0plus", "cortex-m0plus-small-multiply"), 1.33),
     "cortex-m3": 1.04,
-    **dict.fromkeys(("cortex-m33", "cortex-m4", "cortex-m4f", "cortex-m7"), 0.88),
+    **dict.fromkeys(("cortex-m33", "cortex-m4", "cortex-m4f", "cortex-m7"), 0.97),
     **dict.fromkeys(("cortex-m55", "cortex-m85"), 0.95),
     **dict.fromkeys(("rv32imac", "rv32imafc", "esp32c3", "esp32c6", "esp32p4"), 0.85),
 }
 """By target: the factor that QEMU counted over the factor that the costs give, the mean of four int8 nets with convolutions.
 
 The costs rank the kernels of one core, so that all of them may be off by the same share. With this the factors of a Cortex-M4
-come within 9 % of what was counted, those of the other cores within 11 %.
+come within 7 % of what was counted on 2026-11-27, those of the other cores within 11 % of what was counted before that day. A
+small network can be farther off: the factor of digits_int8 is 3.3 instead of 2.3, since its own kernels get less working memory.
 """
 
 

@@ -360,7 +360,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
     "bne 1b"
 /* The outputs of one column in two rows at a time, up to `end`; then of one row up to `last`, where there is one more.
  * s1 is where they go, s3 bytes to the next row. */
-#define EMITC_PLANE_COLUMN(how) \
+#define EMITC_PLANE_COLUMN(how) EMITC_COLUMN_BEGIN \
     "b 2f\n" \
     "1:\n\t" \
     "ldr %[s2], %[first]\n\t" EMITC_PLANE_LOAD(t0, 0) EMITC_PLANE_LOAD(t1, 4) EMITC_PLANE_LOAD(t2, 8) \
@@ -395,6 +395,17 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
     [w0] mode "r"(w0), [w1] mode "r"(w1), [w2] mode "r"(w2), [w3] mode "r"(w3), [w4] mode "r"(w4), [w5] mode "r"(w5)
 #define EMITC_PLANE_READ \
     EMITC_PLANE_WEIGHTS(), [first] "m"(first_sum), [q31] "m"(q31), [start] "m"(start), [shift] "m"(shift)
+/* Where the outputs of one column go, and how far from row to row: at -Os gcc has no registers for them before the
+ * assembly. */
+#if defined(__OPTIMIZE_SIZE__)
+#define EMITC_COLUMN_BEGIN "ldr %[s1], %[each]\n\tldr %[s3], %[step]\n\t"
+#define EMITC_COLUMN_REGISTERS EMITC_PLANE_REGISTERS("+", "=&", s1, "=&", s3)
+#define EMITC_COLUMN_READ , [each] "m"(each), [step] "m"(step)
+#else
+#define EMITC_COLUMN_BEGIN
+#define EMITC_COLUMN_REGISTERS EMITC_PLANE_REGISTERS("+", "+", each, "+", step)
+#define EMITC_COLUMN_READ
+#endif
 /* All channels. Where y and x begin, they are those of six rows, of which the last 2 * pairs are made. */
 #define EMITC_PLANE_CHANNELS_COLUMNS(how) \
     const int32_t column_step = s->column_step; \
@@ -433,8 +444,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
             const uint32_t *const last = x + 2 * pairs; \
             end = x + (s->rows & ~1); \
             __asm__ volatile(EMITC_PLANE_COLUMN(how) \
-                : EMITC_PLANE_REGISTERS("+", "+", each, "+", step), [end] "+m"(end) \
-                : EMITC_PLANE_READ, [last] "m"(last) \
+                : EMITC_COLUMN_REGISTERS, [end] "+m"(end) \
+                : EMITC_PLANE_READ, [last] "m"(last) EMITC_COLUMN_READ \
                 : EMITC_PLANE_CLOBBERED); \
         } \
     }

@@ -117,7 +117,7 @@ def _broken(line: str, before: str) -> Iterator[str]:
     if bare.startswith("#") and not bare.startswith(("#if", "#elif", "#define")):
         yield line
         return
-    macro = line.endswith("\\") or bare.startswith("#")
+    macro = line.endswith("\\") or before.endswith("\\") or bare.startswith("#")
     trailing = None if macro else _TRAILING.match(line)
     if trailing is not None and '"' not in trailing["code"]:
         yield from _comment_rows(f"{trailing['indent']}/*{trailing['comment']}*/")

@@ -130,6 +130,12 @@ def captured(command: Sequence[str], **settings: Any) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, **settings)
 
 
+def _first_error(printed: str) -> str:
+    """What a compiler or linker printed, from its first error on and at most 1500 characters."""
+    at = re.search(r"(?m)^.*\berror: ", printed)
+    return printed.strip()[-1500:] if at is None else printed[at.start() :].strip()[:1500]
+
+
 def run_compiler(arguments: Sequence[str]) -> None:
     """Runs the host compiler. Raises CannotCompile when it fails or does not write its output, EmitcError for a full disk."""
     command = compiler_command()
@@ -142,7 +148,7 @@ def run_compiler(arguments: Sequence[str]) -> None:
         raise CannotCompile(
             "the host compiler refused the package",
             Where(option=command[0]),
-            done.stderr.strip()[-1500:] or f"it ended with exit code {done.returncode} and printed nothing",
+            _first_error(done.stderr) or f"it ended with exit code {done.returncode} and printed nothing",
             "this is a bug of emitc if CC is a C compiler and the package is unchanged: please report it with the model",
         )
     output = arguments[arguments.index("-o") + 1] if "-o" in arguments else ""

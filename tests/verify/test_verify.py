@@ -246,6 +246,14 @@ def test_c_that_does_not_compile_is_an_error_with_the_compilers_words(spotter: C
     assert "conversion" in refused.value.why
 
 
+def test_the_first_error_of_a_compiler_is_shown(spotter: Compiled) -> None:
+    """A wrong definition leaves functions without a use. A compiler complains of each one, after its first error."""
+    wrong = changed(spotter, lambda text: text.replace("emitc_status spotter_run(", f"int 1;{'int 2;' * 90}\nint spotter_run("))
+    with pytest.raises(CannotCompile, match="the host compiler refused the package") as refused:
+        verify(wrong, samples=1)
+    assert "int 1;" in refused.value.why
+
+
 def test_json_has_no_infinity() -> None:
     proof = Proof("tflm", 1, 1, 1, float("inf"), 1, 0, 0, None, 16, 16, False)
     assert json.loads(json.dumps(proof.to_json(), allow_nan=False))["max_abs_diff"] is None

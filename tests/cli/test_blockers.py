@@ -116,7 +116,8 @@ def test_an_onnx_model_behind_its_first_blocker(tmp_path: Path) -> None:
         helper.make_node("Relu", ["a"], ["b"], "fine"),
         helper.make_node("Det", ["b"], ["c"], "determinant"),
         helper.make_node("QLinearAdd", ["c"] * 8, ["d"], "known", domain="com.microsoft"),
-        helper.make_node("BiasGelu", ["d", "d"], ["e"], "unknown", domain="com.microsoft"),
+        helper.make_node("BiasGelu", ["d", "d"], ["n"], "unknown", domain="com.microsoft"),
+        helper.make_node("Nameless", ["n"], ["e"], "of no domain"),
         helper.make_node("Shape", ["e"], ["f"], "shape"),
         helper.make_node("If", ["f"], ["y"], "choice", then_branch=branch, else_branch=branch),
     ]
@@ -131,16 +132,16 @@ def test_an_onnx_model_behind_its_first_blocker(tmp_path: Path) -> None:
     )
     found = inspect_model(path, {})
     assert (found["blockers"], found["blocker_hints"]) == ([], [])
-    assert set(reasons(found)) == {"org.example.Foreign", "Det", "BiasGelu"}
-    assert [row["index"] for row in found["operators"]] == [0, 2, 4]
+    assert set(reasons(found)) == {"org.example.Foreign", "Det", "BiasGelu", "Nameless"}
+    assert [row["index"] for row in found["operators"]] == [0, 2, 4, 5]
     assert "org.example.Foreign" in found["operators"][0]["hint"]
-    assert (found["supported"], found["unsupported"], found["compiles"]) == (0, 3, False)
+    assert (found["supported"], found["unsupported"], found["compiles"]) == (0, 4, False)
     output = {"name": "y", "dtype": "float32", "shape": [1, 2], "scale": None, "zero_point": None}
     assert found["outputs"] == [output]
     text = catalogue.inspect_text(found)
     assert "\n  input   x float32[1,4,4]\n  output  y float32[1,2]\n" in text
     assert "\n 0   org.example" in text
-    assert text.endswith("0 of 3 operators have code: does not compile")
+    assert text.endswith("0 of 4 operators have code: does not compile")
 
 
 def test_the_command_says_it_in_one_run(emitc: Emitc, tmp_path: Path) -> None:

@@ -81,6 +81,22 @@ def at_least_of_opset_15() -> OnnxNet:
     return net
 
 
+def counted_from_the_end_before_opset_11() -> OnnxNet:
+    """Concat and Unsqueeze with an axis of -1 in an opset that does not define it; ONNX Runtime takes it."""
+    net = OnnxNet(opset=9)
+    x = net.input((2, 3))
+    net.output(net.op("Unsqueeze", net.op("Concat", x, x, axis=-1), axes=[-1]), shape=(2, 6, 1))
+    return net
+
+
+def layer_normalization_before_opset_17() -> OnnxNet:
+    """The optimizer of ONNX Runtime writes LayerNormalization into models of opsets that do not have it."""
+    net = OnnxNet(opset=12)
+    scale, bias = (net.constant(np.array(values, np.float32)) for values in ([1.5, -0.5, 2], [0, 0.25, -1]))
+    net.output(net.op("LayerNormalization", net.input((4, 3)), scale, bias, axis=-1), shape=(4, 3))
+    return net
+
+
 def rows_of_codes() -> OnnxNet:
     """Codes of an image become rows of a Gemm, whose weights take the order in which the image lies in the C."""
     net = OnnxNet()
@@ -191,7 +207,8 @@ def rotated_behind_another_domain() -> OnnxNet:
 
 NETS: tuple[Callable[[], OnnxNet], ...] = (
     softmax_over_all_behind, quantized_without_zero_point, addend_in_a_column, column_of_codes, stride_over_the_end,
-    at_least_of_opset_15, rows_of_codes, product_with_a_factor,
+    at_least_of_opset_15, counted_from_the_end_before_opset_11, layer_normalization_before_opset_17,
+    rows_of_codes, product_with_a_factor,
     real_product, real_product_turned, real_product_of_inputs, real_product_alone,
     rotated_as_a_whole, rotated_behind_another_domain, empty_parts,
 )  # fmt: skip

@@ -248,7 +248,9 @@ def test_c_that_does_not_compile_is_an_error_with_the_compilers_words(spotter: C
 
 def test_the_first_error_of_a_compiler_is_shown(spotter: Compiled) -> None:
     """A wrong definition leaves functions without a use. A compiler complains of each one, after its first error."""
-    wrong = changed(spotter, lambda text: text.replace("emitc_status spotter_run(", f"int 1;{'int 2;' * 90}\nint spotter_run("))
+    wrong = changed(
+        spotter, lambda text: text.replace("emitc_status spotter_run(", f"int 1;{'int 2;' * 90}\nint spotter_run(")
+    )
     with pytest.raises(CannotCompile, match="the host compiler refused the package") as refused:
         verify(wrong, samples=1)
     assert "int 1;" in refused.value.why

@@ -4,15 +4,29 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import onnx
+import onnx.defs
 import onnx.helper
 
 from emitc.errors import CannotCompile, Where
+from emitc.frontends.onnx.faulty import faulty
 from emitc.frontends.onnx.file import dtype_name
 from emitc.ir import DType, Shape, Tensor
 from emitc.kernels.contract import KernelDef
 from emitc.source import SourceNode, SourceTensor
 
 _DTYPES = frozenset(dtype.value for dtype in DType)
+
+
+def require_defined(op_type: str, opset: int, where: Where) -> None:
+    """Refuses an operator of the standard domain that came with a later opset than the model's, or that has no definition."""
+    if onnx.defs.has(op_type, opset, ""):
+        return
+    if onnx.defs.has(op_type, ""):
+        first = min(
+            schema.since_version for schema in onnx.defs.get_all_schemas_with_history() if schema.name == op_type
+        )
+        raise faulty(f"{op_type} is no operator of opset {opset}", where, f"it came with opset {first}")
+    raise no_kernel(op_type, where)
 
 
 def no_kernel(op_type: str, where: Where, domain: str = "") -> CannotCompile:

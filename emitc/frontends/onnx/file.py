@@ -14,10 +14,13 @@ import onnx.shape_inference
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.file_kinds import recognised
 from emitc.frontends.onnx.faulty import AGAIN, faulty
+from emitc.frontends.onnx.topological_order import graphs_of
 from emitc.frontends.subgraphs import OTHER_SIZES
 from emitc.ir import Shape
 
 _STANDARD = ("", "ai.onnx")
+_UNCHECKED = "com.microsoft"
+"""A domain of whose operators the checker knows nothing."""
 
 
 class WrongUse(EmitcError):
@@ -81,9 +84,31 @@ def complete(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
             value.type.tensor_type.shape.SetInParent()
 
 
+@contextmanager
+def _undefined_left_out(model: onnx.ModelProto) -> Iterator[None]:
+    """Hides operators from the checker that the format does not define at the model's opset: the reader names them."""
+    opset = next((opset.version for opset in model.opset_import if opset.domain in _STANDARD), 17)
+    graphs, hidden = [model.graph], []
+    while graphs:
+        for node in graphs.pop().node:
+            graphs += graphs_of(node)
+            if node.domain in _STANDARD and not onnx.defs.has(node.op_type, opset, ""):
+                hidden.append((node, node.domain))
+                node.domain = _UNCHECKED
+    if hidden:
+        model.opset_import.append(onnx.helper.make_opsetid(_UNCHECKED, 1))
+    try:
+        yield
+    finally:
+        for node, domain in hidden:
+            node.domain = domain
+        if hidden:
+            del model.opset_import[-1]
+
+
 def check(model: onnx.ModelProto) -> Iterator[EmitcError]:
     """Refuses what the onnx package's checker refuses; returns what of the format has no code."""
-    with refused_as("this is not a valid ONNX model", Where()):
+    with _undefined_left_out(model), refused_as("this is not a valid ONNX model", Where()):
         onnx.checker.check_model(model)
     if len(model.graph.sparse_initializer):
         what = "the model has sparse constants"

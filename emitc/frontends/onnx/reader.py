@@ -25,7 +25,7 @@ from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.onnx.branches import without_known_branches
 from emitc.frontends.onnx.contradictions import require_group, require_stated, require_types
 from emitc.frontends.onnx.contrib import CONTRIB
-from emitc.frontends.onnx.custom import custom_types, no_kernel
+from emitc.frontends.onnx.custom import custom_types, no_kernel, require_defined
 from emitc.frontends.onnx.evaluate import evaluated
 from emitc.frontends.onnx.external_data import brought_in
 from emitc.frontends.onnx.faulty import faulty
@@ -327,10 +327,12 @@ class Reader:
             if node.op_type not in CONTRIB:
                 raise no_kernel(node.op_type, where, domain)
             return self.infer_contrib(node, inputs, where)
-        if domain or not onnx.defs.has(node.op_type, self.opset, ""):
+        opset = max(self.opset, INFERRED_AS.get(node.op_type, 0))
+        if domain:
             raise no_kernel(node.op_type, where, domain)
-        require_types(node.op_type, self.opset, [None if v is None else v.type for v in inputs], where)
-        types = self._infer(node, where)
+        require_defined(node.op_type, opset, where)
+        require_types(node.op_type, opset, [None if v is None else v.type for v in inputs], where)
+        types = self._infer(node, where, opset)
         if inputs and inputs[0] is not None and node.output:
             if node.op_type in SHAPE_OF_INPUT:
                 types[node.output[0]] = inputs[0].type
@@ -350,8 +352,7 @@ class Reader:
         source = SourceNode(index, op_type, name, tensors, (), attributes, "onnx")
         return custom_types(kernel, source, {o: stated.get(o) or first for o in node.output if o})
 
-    def _infer(self, node: onnx.NodeProto, where: Where, opset: int = 0) -> dict[str, onnx.TypeProto]:
-        opset = opset or max(self.opset, INFERRED_AS.get(node.op_type, 0))
+    def _infer(self, node: onnx.NodeProto, where: Where, opset: int) -> dict[str, onnx.TypeProto]:
         require_inferable(node, where)
         with misfit(node.op_type, where, self.sizes_chosen):
             schema = onnx.defs.get_schema(node.op_type, opset, "")

@@ -12,8 +12,14 @@ from emitc.ir import Array
 
 SHAPE_OF_INPUT = frozenset(("GroupNormalization",))
 """Operators that onnx defines by a function and infers nothing about; their output has the type of their first input."""
-INFERRED_AS: Mapping[str, int] = {"GreaterOrEqual": 16, "LessOrEqual": 16}
-"""Operators that onnx infers no shapes of before this opset; what they compute has not changed since."""
+INFERRED_AS: Mapping[str, int] = {
+    "Concat": 11, "GreaterOrEqual": 16, "LayerNormalization": 17, "LessOrEqual": 16, "Unsqueeze": 11,
+}  # fmt: skip
+"""Operators that ONNX Runtime takes at any opset as they are defined at this one.
+
+Before it, onnx infers no shapes of them, or none for an axis that counts from the end, or does not have them: the optimizer of
+ONNX Runtime writes LayerNormalization into files of any opset.
+"""
 _LIMIT = 1 << 31
 _POOLS = frozenset(("AveragePool", "MaxPool"))
 

@@ -139,3 +139,27 @@ def test_a_batch_of_1_may_be_the_wrong_one(op_type: str, operand: np.ndarray, tm
     assert "damaged" not in str(error)
     assert error.hint == "other sizes for the open dimensions, by --shape; where none fit, export the model again"
     assert compile_model(path, shapes={"x": (4, 6)}).files
+
+
+def test_a_window_may_be_larger_than_a_size_of_1(tmp_path: Path) -> None:
+    """Frames of 2 values become a signal of 2 channels, whose open length is the first size of the input."""
+    signal = helper.make_node("Transpose", ["x"], ["signal"], perm=[1, 0])
+    axes = [numpy_helper.from_array(whole(0), "axes"), numpy_helper.from_array(np.ones((1, 2, 3), np.float32), "w")]
+    nodes = [
+        signal,
+        helper.make_node("Unsqueeze", ["signal", "axes"], ["batch"]),
+        helper.make_node("Conv", ["batch", "w"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["frames", 2])]
+    ends += [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    model = helper.make_model(
+        helper.make_graph(nodes, "net", ends[:1], ends[1:], axes),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model.SerializeToString())
+    error = refused(path)
+    assert (error.what, error.why) == ("an output has sizes [1, 1, -1]", "a window is larger than its input")
+    assert error.hint.startswith("other sizes for the open dimensions, by --shape")
+    assert compile_model(path, shapes={"x": (4, 2)}).files

@@ -28,7 +28,7 @@ from emitc.frontends.onnx.contrib import CONTRIB
 from emitc.frontends.onnx.custom import custom_types, no_kernel, require_defined
 from emitc.frontends.onnx.evaluate import evaluated
 from emitc.frontends.onnx.external_data import brought_in
-from emitc.frontends.onnx.faulty import faulty
+from emitc.frontends.onnx.faulty import AGAIN, faulty
 from emitc.frontends.onnx.file import (
     check,
     complete,
@@ -45,6 +45,7 @@ from emitc.frontends.onnx.storage_types import STORAGE, stored_bytes
 from emitc.frontends.onnx.subgraphs import CONTROL_FLOW, Inside, Operator
 from emitc.frontends.onnx.topological_order import sort_nodes
 from emitc.frontends.onnx.types import INFERRED_AS, SHAPE_OF_INPUT, correct_pool, shape_value
+from emitc.frontends.subgraphs import OTHER_SIZES
 from emitc.ir import Array, Shape
 from emitc.kernels.contract import KernelDef
 from emitc.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape, given_shape
@@ -153,6 +154,9 @@ class Reader:
             what, why = "the shape of a value is not known", "it depends on values that inputs have"
             raise CannotCompile(what, where, why, "replace the operator")
         shape = dims_of(proto)
+        if any(dim.dim_value < 0 for dim in proto.tensor_type.shape.dim):
+            hint = OTHER_SIZES if self.sizes_chosen else AGAIN
+            raise EmitcError(f"an output has sizes {list(shape)}", where, "a window is larger than its input", hint)
         if -1 in shape:
             why = "the sizes of the inputs are known, so it depends on their values"
             hint = "replace the operator: the arrays of the C have fixed sizes"

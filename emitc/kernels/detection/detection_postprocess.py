@@ -15,8 +15,9 @@ Errors  several classes of one box (max_classes_per_detection over 1) in the fas
 Source  TFLite Micro's and LiteRT's kernels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,12 +40,15 @@ from emitc.layer import KernelSpec, Layer, Param, Scratch, Table
 from emitc.source import SourceNode
 
 Float32 = NDArray[np.float32]
+Mask = NDArray[np.bool_]
 _ANCHORS = 2
 _LARGEST_COUNT = 1 << 15
 _SHORT_PLACES = 1 << 16
 """Boxes whose numbers have 16 bits."""
 _PER_CLASS = 100
 """detections_per_class where the options do not say."""
+_REMEMBERED = 1 << 23
+"""Pairs of boxes whose overlap is remembered: classes often take the same boxes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +161,15 @@ def _overlaps(box: Float32, others: Float32) -> Float32:
     return np.where((area > 0) & (areas > 0), ratio, zero).astype(np.float32)
 
 
-def _taken(op: DetectionPostprocess, boxes: Float32, scores: Float32, limit: int) -> list[int]:
-    """The boxes that are kept of one class, best first."""
+def _taken(op: DetectionPostprocess, separate: Callable[[int], Mask], scores: Float32, limit: int) -> list[int]:
+    """The boxes that are kept of one class, best first. separate: by box, whether each of all boxes overlaps it little enough."""
     order = np.argsort(-scores, kind="stable")
-    waiting = [int(i) for i in order if scores[i] >= np.float32(op.score_threshold)]
+    waiting = order[scores[order] >= np.float32(op.score_threshold)]
     taken: list[int] = []
-    while waiting and len(taken) < limit:
-        best, *rest = waiting
-        taken.append(best)
-        separate = _overlaps(boxes[best], boxes[rest]) <= np.float32(op.overlap_threshold)
-        waiting = [index for index, keep in zip(rest, separate, strict=True) if keep]
+    while len(waiting) and len(taken) < limit:
+        taken.append(int(waiting[0]))
+        waiting = waiting[1:]
+        waiting = waiting[separate(taken[-1])[waiting]]
     return taken
 
 
@@ -176,15 +179,20 @@ def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array,
     boxes = _decoded(bound, _real(bound.input(0), inputs[0])[0])
     scores = _real(bound.input(1), inputs[1])[0][:, -op.classes :]
     detections: list[tuple[float, int, int]] = []
+
+    @lru_cache(maxsize=_REMEMBERED // max(len(boxes), 1))
+    def separate(box: int) -> Mask:
+        return _overlaps(boxes[box], boxes) <= np.float32(op.overlap_threshold)
+
     if op.per_class:
         for label in range(op.classes):
-            chosen = _taken(op, boxes, scores[:, label], op.per_class)
+            chosen = _taken(op, separate, scores[:, label], op.per_class)
             detections += [(float(scores[i, label]), i, label) for i in chosen]
             detections = sorted(detections, key=lambda entry: -entry[0])[: op.max_detections]
     else:
         labels = scores.argmax(axis=1)
         best = scores[np.arange(len(scores)), labels]
-        detections = [(float(best[i]), i, int(labels[i])) for i in _taken(op, boxes, best, op.max_detections)]
+        detections = [(float(best[i]), i, int(labels[i])) for i in _taken(op, separate, best, op.max_detections)]
     outputs = tuple(np.zeros(tensor.shape, np.float32) for tensor in bound.outputs)
     for place, (score, box, label) in enumerate(detections):
         outputs[0][0, place], outputs[1][0, place], outputs[2][0, place] = boxes[box], label, score

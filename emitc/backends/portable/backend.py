@@ -26,12 +26,14 @@ _KEPT_BYTES = 1 << 17
 class Known:
     """What is known of the nodes of a model, whatever the target: filled by the first `Portable` that needs it.
 
-    layers: by a node's index and the name of a variant, what the variant makes of the node, or why it makes nothing.
+    layers: by a node's index and the name of a variant, what the variant makes of the node, or why it makes nothing. kept_bytes:
+    constants of the largest layer among them, None for any.
     rows: by a node's index, the rows that its operator offers it. Each entry has the node that it was computed for.
     """
 
     layers: MutableMapping[tuple[int, str], tuple[BoundNode, Layer | str]] = field(default_factory=dict)
     rows: MutableMapping[int, tuple[BoundNode, tuple[Variant, ...]]] = field(default_factory=dict)
+    kept_bytes: int | None = _KEPT_BYTES
 
 
 def cost_of(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
@@ -197,7 +199,8 @@ class Portable(Backend):
         if known is not None and known[0] == bound:
             return known[1]
         layer = lower(bound)
-        if isinstance(layer, str) or sum(table.size_bytes for table in layer.tables) <= _KEPT_BYTES:
+        most = self._known.kept_bytes
+        if most is None or isinstance(layer, str) or sum(table.size_bytes for table in layer.tables) <= most:
             self._known.layers[key] = bound, layer
             return layer
         self._recent = Known({at: known for at, known in self._recent.layers.items() if at[0] == bound.node.index})

@@ -6,7 +6,7 @@ from typing import Any
 
 from emitc.backends.portable.backend import Known, Portable, cost_of
 from emitc.ir import BoundNode
-from emitc.target import load_target, targets
+from emitc.target import Target, load_target, targets
 
 LEAST_FACTOR = 1.1
 """What a core's kernels must bring to be named."""
@@ -44,23 +44,21 @@ class FasterTarget:
 
 def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTarget, ...]:
     """The targets that bring at least LEAST_FACTOR, the largest factor first. small: as in `Settings`."""
-    nodes = tuple(nodes)
-    known = Known()
-    sums: dict[tuple[str, ...], tuple[float, float]] = {}
-    faster = []
-    for name in targets():
-        target = load_target(name)
-        features = tuple(sorted(target.features))
-        if not features:
-            continue
-        if features not in sums:
+    by_features: dict[tuple[str, ...], list[Target]] = {}
+    for target in map(load_target, targets()):
+        by_features.setdefault(tuple(sorted(target.features)), []).append(target)
+    by_features.pop((), None)
+    costs: dict[tuple[str, ...], list[tuple[float, float]]] = {features: [] for features in by_features}
+    for bound in nodes:
+        known = Known(kept_bytes=None)  # the variants of one node share most of what they compute
+        for features, (target, *_) in by_features.items():
             own = Portable(target, small=small, known=known)
-            sums[features] = (
-                sum(cost_of(bound, target) for bound in nodes),
-                sum(own.least_cost(bound) for bound in nodes),
-            )
-        portable, instructions = sums[features]
-        factor = _COUNTED.get(name, 1.0) * portable / instructions if instructions else 1.0
-        if portable > instructions and factor >= LEAST_FACTOR:
-            faster.append(FasterTarget(name, target.title, factor))
+            costs[features].append((cost_of(bound, target), own.least_cost(bound)))
+    faster = []
+    for features, alike in by_features.items():
+        portable, instructions = (sum(part) for part in zip(*costs[features], strict=True)) if costs[features] else (0, 0)
+        for target in alike:
+            factor = _COUNTED.get(target.name, 1.0) * portable / instructions if instructions else 1.0
+            if portable > instructions and factor >= LEAST_FACTOR:
+                faster.append(FasterTarget(target.name, target.title, factor))
     return tuple(sorted(faster, key=lambda other: (-other.factor, other.name)))

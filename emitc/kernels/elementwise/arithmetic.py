@@ -67,8 +67,8 @@ _WIDEST = 1 << 23
 
 _ANY_WEIGHT = 1 << 31
 """Weights of a sum whose steps stay within int32 are below."""
-_REMEMBERED = 8
-"""Sums whose weights are remembered: the variants of one node ask for them one after another."""
+_REMEMBERED = 256
+"""Sums whose weights are remembered: the variants of a node ask for them, for one target after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def _require_trailing(node: SourceNode, a: Shape, b: Shape) -> None:
 
 
 def _sum_scale(bound: BoundNode) -> CommonScale:
-    return common_scale(bound, _LEFT_SHIFTS[bound.output.dtype])
+    return common_scale(scales(bound), _LEFT_SHIFTS[bound.output.dtype])
 
 
 def check(bound: BoundNode) -> None:
@@ -186,16 +186,22 @@ def _results(bound: BoundNode, a: Int64, b: Int64) -> Int64:
         return onnx_arithmetic.combined(bound, _OPERATORS[type(op)], clamp, a, b)
     if isinstance(op, Div):
         return quantized_quotient.quotients(bound, a, b, clamp)
-    zero_a, zero_b, zero_y = zero_points(bound)
-    if isinstance(op, Mul):
-        last = _product_multiplier(bound)
-        acc = (a - zero_a) * (b - zero_b)
-    else:
-        scale = _sum_scale(bound)
-        scaled_a, scaled_b = scale.operands(bound, a, b)
-        last = scale.multipliers[2]
-        acc = scaled_a - scaled_b if isinstance(op, Sub) else scaled_a + scaled_b
-    return np.clip(requantize(acc, last.q31, last.shift) + zero_y, clamp.low, clamp.high)
+    zeros = zero_points(bound)
+    if not isinstance(op, Mul):
+        return _rescaled_sums(_sum_scale(bound), zeros, _sign(bound), clamp, a, b)
+    last = _product_multiplier(bound)
+    acc = (a - zeros[0]) * (b - zeros[1])
+    return np.clip(requantize(acc, last.q31, last.shift) + zeros[2], clamp.low, clamp.high)
+
+
+def _rescaled_sums(
+    scale: CommonScale, zeros: tuple[int, int, int], sign: int, clamp: Clamp, a: Int64, b: Int64
+) -> Int64:
+    """a + sign * b, clamped. zeros: zero points of a, b and the sum."""
+    scaled_a, scaled_b = scale.operands(zeros, a, b)
+    last = scale.multipliers[2]
+    acc = scaled_a - scaled_b if sign < 0 else scaled_a + scaled_b
+    return np.clip(requantize(acc, last.q31, last.shift) + zeros[2], clamp.low, clamp.high)
 
 
 def _product_multiplier(bound: BoundNode) -> Multiplier:
@@ -220,23 +226,25 @@ def _sign(bound: BoundNode) -> int:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _sum_weights(bound: BoundNode, widest: int) -> WeightedSum | None:
-    """The weights of a sum or a difference of int8, each less than `widest`; None where there are none."""
+def _sum_weights(
+    scales: tuple[float, float, float], zeros: tuple[int, int, int], sign: int, clamp: Clamp, widest: int
+) -> WeightedSum | None:
+    """The weights of a + sign * b of int8, each less than `widest`; None where there are none."""
     if widest < _ANY_WEIGHT:
         # The wider search looks at the same weights in the same order, and at more of them.
-        weights = _sum_weights(bound, _ANY_WEIGHT)
+        weights = _sum_weights(scales, zeros, sign, clamp, _ANY_WEIGHT)
         if weights is None or max(abs(weights.a_weight), abs(weights.b_weight)) < widest:
             return weights
-    (a, b, y), (zero_a, zero_b, zero_y) = scales(bound), zero_points(bound)
-    sign = _sign(bound)
+    (a, b, y), (zero_a, zero_b, zero_y) = scales, zeros
     offset = zero_y - zero_a * a / y - sign * zero_b * b / y
-    return weighted_sum(byte_pairs(partial(_results, bound)), a / y, sign * b / y, offset, _clamp(bound), widest)
+    results = byte_pairs(partial(_rescaled_sums, common_scale(scales, _LEFT_SHIFTS[DType.INT8]), zeros, sign, clamp))
+    return weighted_sum(results, a / y, sign * b / y, offset, clamp, widest)
 
 
 def _sum_layer(bound: BoundNode, widest: int) -> Layer:
     """Of int8 by weights where these give the same bits, else the specified sequence. widest: weights are less."""
     if bound.output.dtype is DType.INT8:
-        weights = _sum_weights(bound, widest)
+        weights = _sum_weights(scales(bound), zero_points(bound), _sign(bound), _clamp(bound), widest)
         if weights is not None:
             return weighted_layer(bound, weights, _clamp(bound))
     b_sign = (Param("b_sign", "int32_t", _sign(bound)),)
@@ -277,7 +285,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 
 def _onnx_product(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     """Products of int8 whose bits ONNX specifies."""
-    return onnx_elementwise_simd.product(bound, layer, byte_pairs(partial(_results, bound)), _clamp(bound), variant)
+    return onnx_elementwise_simd.product(bound, layer, _clamp(bound), variant)
 
 
 _OF_ROWS = {

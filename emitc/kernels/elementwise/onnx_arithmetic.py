@@ -18,7 +18,7 @@ int8 pairs are computed by integers wherever parameters give the same bits (`pai
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,10 @@ from emitc.numerics.exhaustive_fit import (
 )
 from emitc.numerics.requantize import Clamp, Float32, Int64
 
+_ANY_WEIGHT = 1 << 31
+"""Weights of a sum whose steps stay within int32 are below."""
+_REMEMBERED = 8
+"""Nodes whose integer forms are remembered: the variants of one node ask for them one after another."""
 _ADDED = (DType.FLOAT32, DType.INT32, DType.INT64)
 TFLITE_TYPES = {"+": _ADDED, "-": _ADDED, "*": _ADDED, "/": (DType.FLOAT32, DType.INT32)}
 """Plain numbers in TFLite, by operator."""
@@ -272,7 +276,7 @@ def plain_layer(bound: BoundNode, operator: str, activation: str) -> Layer:
     return flat_layer(broadcast_layer(bound, formula, spec=spec))
 
 
-def integer_form(bound: BoundNode, operator: str, results: Int64, clamp: Clamp, widest: int = 1 << 31) -> Form | None:
+def integer_form(bound: BoundNode, operator: str, results: Int64, clamp: Clamp, widest: int = _ANY_WEIGHT) -> Form | None:
     """Parameters that give `results` [256, 256] for every pair of int8 values; None where there are none.
 
     widest: weights of a weighted sum are less.
@@ -355,16 +359,36 @@ def _float_layer(bound: BoundNode, operator: str, clamp: Clamp) -> Layer:
     return broadcast_layer(bound, "elementwise/quantized_product/rounded_product", (*factors, *limits), spec=spec)
 
 
-def quantized_layer(bound: BoundNode, operator: str, clamp: Clamp, widest: int = 1 << 31) -> Layer:
+def quantized_layer(bound: BoundNode, operator: str, clamp: Clamp, widest: int = _ANY_WEIGHT) -> Layer:
     """int8: integers where they give the same bits, else a table where one input decides. Otherwise float arithmetic.
 
     widest: weights of a weighted sum are less.
     """
     if bound.output.dtype is not DType.INT8:
         return _float_layer(bound, operator, clamp)
-    results = byte_pairs(partial(combined, bound, operator, clamp))
-    form = integer_form(bound, operator, results, clamp, widest)
+    form = _remembered_form(bound, operator, clamp, widest)
     if form is not None:
         return _form_layer(bound, form, clamp)
     source = single_source(bound)
-    return _float_layer(bound, operator, clamp) if source is None else binary_table(bound, source, results)
+    if source is None:
+        return _float_layer(bound, operator, clamp)
+    return binary_table(bound, source, pairs_of(bound, operator, clamp))
+
+
+@lru_cache(maxsize=1)
+def pairs_of(bound: BoundNode, operator: str, clamp: Clamp) -> Int64:
+    """[256, 256], read-only: the quantized results, clamped, of all pairs of int8 values."""
+    results = byte_pairs(partial(combined, bound, operator, clamp))
+    results.flags.writeable = False
+    return results
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _remembered_form(bound: BoundNode, operator: str, clamp: Clamp, widest: int) -> Form | None:
+    """`integer_form` of a node's results."""
+    if widest < _ANY_WEIGHT:
+        # The wider search looks at the same weights in the same order, and at more of them.
+        form = _remembered_form(bound, operator, clamp, _ANY_WEIGHT)
+        if not isinstance(form, WeightedSum) or max(abs(form.a_weight), abs(form.b_weight)) < widest:
+            return form
+    return integer_form(bound, operator, pairs_of(bound, operator, clamp), clamp, widest)

@@ -7,17 +7,19 @@ time. Vectors have no division; one by a constant is a product with its inverse,
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
 from emitc.ir import BoundNode, DType
+from emitc.kernels.elementwise.onnx_arithmetic import pairs_of
 from emitc.kernels.elementwise.quantized_operands import clamp_params, offset_params, scales, zero_points
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
 from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
 from emitc.layer import Formula, Layer, Param
-from emitc.numerics.exhaustive_fit import high_product
-from emitc.numerics.requantize import Clamp, Int64
+from emitc.numerics.exhaustive_fit import HighProduct, high_product
+from emitc.numerics.requantize import Clamp
 
 REALS = {"real_sum": ("+", "sum"), "real_difference": ("-", "difference"), "real_product": ("*", "product")}
 """Kernels of floats: C's operator, and the name in the runtime's function of vectors."""
@@ -25,6 +27,8 @@ PRODUCTS = ("scaled_product", "wide_product")
 """Kernels of integers."""
 _FARTHEST = 2.0**30
 """Scales up to it, and down to its inverse, keep vectors away from numbers that they take for 0."""
+_REMEMBERED = 8
+"""Products whose integers are remembered: the variants of one node ask for them one after another."""
 _SHORT = float(1 << 14)
 """Products that are scaled to less have 16 bits, which pairs narrow to bytes."""
 
@@ -40,13 +44,20 @@ def _params(layer: Layer) -> dict[str, int | float]:
     return {param.name: param.value for param in layer.params}
 
 
-def product(bound: BoundNode, layer: Layer, results: Int64, clamp: Clamp, variant: str) -> Layer | str:
-    """`layer` of integers for a variant, dsp or mve; or why there is none. results: [256, 256] of all pairs of int8."""
+@lru_cache(maxsize=_REMEMBERED)
+def _high_product(bound: BoundNode, clamp: Clamp) -> HighProduct | None:
+    """The integers of a product of int8 by the upper half."""
+    scale_a, scale_b, scale_y = scales(bound)
+    return high_product(pairs_of(bound, "*", clamp), scale_a * scale_b / scale_y, zero_points(bound))
+
+
+def product(bound: BoundNode, layer: Layer, clamp: Clamp, variant: str) -> Layer | str:
+    """`layer` of integers for a variant, dsp or mve; or why there is none."""
     if reason := _refusal(bound, layer, PRODUCTS):
         return reason
     scale_a, scale_b, scale_y = scales(bound)
     factor = scale_a * scale_b / scale_y
-    fit = high_product(results, factor, zero_points(bound))
+    fit = _high_product(bound, clamp)
     if fit is None:
         return "no multiplier of 32 bits gives the bits for every pair"
     if variant == "dsp" and factor * 255 * 255 >= _SHORT:

@@ -87,9 +87,9 @@ class CommonScale:
         first, second, last = self.factors
         return multiplier_of(first), multiplier_of(second), multiplier_of(last)
 
-    def operands(self, bound: BoundNode, a: Int64, b: Int64) -> tuple[Int64, Int64]:
-        """Quantized values of a and b at the common scale."""
-        (zero_a, zero_b, _), (first, second, _) = zero_points(bound), self.multipliers
+    def operands(self, zeros: tuple[int, int, int], a: Int64, b: Int64) -> tuple[Int64, Int64]:
+        """Quantized values of a and b at the common scale. zeros: zero points of a, b and y."""
+        (zero_a, zero_b, _), (first, second, _) = zeros, self.multipliers
         scaled = requantize((a - zero_a) << self.left, first.q31, first.shift)
         return scaled, requantize((b - zero_b) << self.left, second.q31, second.shift)
 
@@ -112,8 +112,8 @@ class CommonScale:
         return binary_layer(bound, template, params)
 
 
-def common_scale(bound: BoundNode, left: int, power: int = 1) -> CommonScale:
-    """For a sum of both operands, or with power 2 for a product, after a shift of `left` bits."""
-    a, b, y = scales(bound)
+def common_scale(scales: tuple[float, float, float], left: int, power: int = 1) -> CommonScale:
+    """For a sum of both operands, or with power 2 for a product, after a shift of `left` bits. scales: of a, b and y."""
+    a, b, y = scales
     reach = 2 * max(a, b)
     return CommonScale(left, (a / reach, b / reach, math.prod([reach] * power) / ((1 << power * left) * y)))

@@ -15,7 +15,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef
-from emitc.kernels.elementwise.quantized_operands import CommonScale, common_scale, table_layer
+from emitc.kernels.elementwise.quantized_operands import CommonScale, common_scale, scales, table_layer, zero_points
 from emitc.kernels.shared.broadcast import broadcast_layer, check_binary, output_shapes, require_broadcast, same_types
 from emitc.kernels.shared.byte_lookup import require_factor, values_of
 from emitc.kernels.shared.pointwise import operand, parser_of, require_types, typed
@@ -43,13 +43,13 @@ def check(bound: BoundNode) -> None:
 
 
 def _scale(bound: BoundNode) -> CommonScale:
-    return common_scale(bound, _LEFT_SHIFTS[bound.output.dtype], power=2)
+    return common_scale(scales(bound), _LEFT_SHIFTS[bound.output.dtype], power=2)
 
 
 def _squares(bound: BoundNode, a: Int64, b: Int64) -> Int64:
     """The results for quantized values that broadcast against each other."""
     scale, y = _scale(bound), bound.output
-    scaled_a, scaled_b = scale.operands(bound, a, b)
+    scaled_a, scaled_b = scale.operands(zero_points(bound), a, b)
     last = scale.multipliers[2]
     return np.clip(requantize((scaled_a - scaled_b) ** 2, last.q31, last.shift) + y.zero_point, *y.dtype.range)
 

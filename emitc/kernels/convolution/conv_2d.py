@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -136,6 +136,7 @@ def lower(bound: BoundNode) -> Layer:
     )
 
 
+@lru_cache(maxsize=1)
 def _problem(bound: BoundNode) -> MacProblem:
     op = bound.op(Conv2D)
     return MacProblem(bound, accumulation.weights_of(bound), op.activation, op.zero_point_folded, op.window)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -144,12 +144,14 @@ def _as_filters(weights: Array) -> Array:
     return np.ascontiguousarray(weights.transpose(3, 1, 2, 0))
 
 
+@lru_cache(maxsize=1)
 def _problem(bound: BoundNode) -> MacProblem:
     op = bound.op(DepthwiseConv2D)
     weights = accumulation.weights_of(bound)
     return MacProblem(bound, weights, op.activation, op.zero_point_folded, op.window, depthwise=True)
 
 
+@lru_cache(maxsize=1)
 def _as_convolution(bound: BoundNode) -> MacProblem:
     """That of one input channel, which is a convolution."""
     problem = _problem(bound)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class NoKernel(Exception):
     """Raised with the reason for which a kernel cannot run a problem."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class MacProblem:
     """A convolution without groups, a depthwise convolution, or a fully connected layer.
 
@@ -132,14 +133,10 @@ class MacProblem:
 
     def fold(self) -> FoldedWeights:
         """The numbers with the zero point folded into the bias. Raises NoKernel where that cannot be."""
-        filters = self.matrix.astype(np.int64)
-        bias = bias_inside(self.bound, filters, folded=self.folded)
-        if bias is None:
-            raise NoKernel(BIAS_OVERFLOWS)
-        return FoldedWeights(self, filters, bias, requantization(self.bound))
+        return _folded(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FoldedWeights:
     """Filters [O, K] of a problem, its bias with the zero point's term, its requantization, and the kernel's spec."""
 
@@ -184,22 +181,7 @@ class FoldedWeights:
         A rectifier may cut off a channel in every case. Such channels often have scales and biases of a size for which all
         channels would have to do without the short requantization.
         """
-        scale, y = self.scale, self.problem.bound.output
-        if not scale.per_channel or not scale.q31:
-            return self
-        outputs = scale.apply(self.ends, y.zero_point, self.problem.clamp, y.dtype).astype(np.int64)
-        constant = outputs[0] == outputs[1]
-        # A multiplier of 1/2 and a shift by 1 divide by 4.
-        return replace(
-            self,
-            filters=np.where(constant[:, None], 0, self.filters),
-            bias=np.where(constant, 4 * (outputs[0] - y.zero_point), self.bias),
-            scale=replace(
-                scale,
-                q31=tuple(np.where(constant, 1 << 30, scale.q31).tolist()),
-                shift=tuple(np.where(constant, -1, scale.shift).tolist()),
-            ),
-        )
+        return _simplified(self)
 
     def short_requantization(self, largest_sum: int) -> FoldedWeights:
         """The same with the requantization in its spec: by the short functions where sums and shifts let it.
@@ -265,6 +247,39 @@ class FoldedWeights:
             template, "portable", (0,), tables, params, scratch, overlaps, macs, self.spec, by_rows=by_rows,
             headers=headers,
         )  # fmt: skip
+
+
+# The variants of one node ask for its numbers one after another.
+@lru_cache(maxsize=1)
+def _folded(problem: MacProblem) -> FoldedWeights:
+    filters = problem.matrix.astype(np.int64)
+    bias = bias_inside(problem.bound, filters, folded=problem.folded)
+    if bias is None:
+        raise NoKernel(BIAS_OVERFLOWS)
+    filters.flags.writeable = False
+    return FoldedWeights(problem, filters, bias, requantization(problem.bound))
+
+
+@lru_cache(maxsize=1)
+def _simplified(folded: FoldedWeights) -> FoldedWeights:
+    scale, y = folded.scale, folded.problem.bound.output
+    if not scale.per_channel or not scale.q31:
+        return folded
+    outputs = scale.apply(folded.ends, y.zero_point, folded.problem.clamp, y.dtype).astype(np.int64)
+    constant = outputs[0] == outputs[1]
+    if not constant.any():
+        return folded
+    # A multiplier of 1/2 and a shift by 1 divide by 4.
+    return replace(
+        folded,
+        filters=np.where(constant[:, None], 0, folded.filters),
+        bias=np.where(constant, 4 * (outputs[0] - y.zero_point), folded.bias),
+        scale=replace(
+            scale,
+            q31=tuple(np.where(constant, 1 << 30, scale.q31).tolist()),
+            shift=tuple(np.where(constant, -1, scale.shift).tolist()),
+        ),
+    )
 
 
 def rounding(problem: MacProblem) -> str:

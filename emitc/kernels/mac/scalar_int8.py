@@ -24,7 +24,7 @@ from emitc.kernels.mac.problem import (
     factor_parts,
     packed_table,
 )
-from emitc.kernels.mac.weight_packing import shape_text, weight_table
+from emitc.kernels.mac.weight_packing import shape_text, weight_table, with_zeros
 from emitc.kernels.shared.windows import whole_window
 from emitc.layer import AccessOrder, ByRows, Layer, Param, Scratch, Table, WindowOrder, by_channel
 from emitc.numerics.requantize import Int64
@@ -265,7 +265,7 @@ def _fours_table(filters: Int64, shape: tuple[int, ...]) -> Table | None:
 
     emitc_scalar_fours.h says how it is kept. shape: as in `_paired_table`.
     """
-    fours = np.pad(filters, ((0, 0), (0, -filters.shape[1] % 4))).reshape(len(filters), -1, 4)
+    fours = with_zeros(filters, 4).reshape(len(filters), -1, 4)
     parts = [_parts(filter_) for filter_ in fours]
     count = sum(map(len, parts))
     if count * _PART_COST + len(fours) * _FILTER_COST >= fours.shape[0] * fours.shape[1]:
@@ -305,10 +305,11 @@ def _parts(fours: Int64) -> list[tuple[int, int]]:
     clipped: list[tuple[int, int]] = []
     before = 0
     for group in np.flatnonzero(np.abs(fours).sum(axis=1) > _WITHIN).tolist():
-        four = fours[group]
-        while (excess := int(np.abs(four).sum()) - _WITHIN) > 0:
-            place = int(np.abs(four).argmax())
-            part = int(np.sign(four[place])) * min(excess, abs(int(four[place])), 127)
+        four = fours[group].tolist()
+        while (excess := sum(map(abs, four)) - _WITHIN) > 0:
+            place = max(range(len(four)), key=lambda at, four=four: abs(four[at]))
+            size = min(excess, abs(four[place]), 127)
+            part = size if four[place] > 0 else -size
             four[place] -= part
             at = fours.shape[1] * group + place
             while at - before > _FARTHEST:
@@ -316,12 +317,13 @@ def _parts(fours: Int64) -> list[tuple[int, int]]:
                 clipped.append((before, 0))
             clipped.append((at, part))
             before = at
+        fours[group] = four
     return sorted(clipped)
 
 
 def _even(filters: Int64) -> Int64:
     """Filters [O, K] with a zero at the end where K is odd."""
-    return np.pad(filters, ((0, 0), (0, filters.shape[1] % 2)))
+    return with_zeros(filters, 2)
 
 
 def _pairs_fit(filters: Int64) -> bool:

@@ -26,6 +26,14 @@ _HALF_WORD = 32000
 """Largest term of a sum that half of a word is given."""
 
 
+def with_zeros(values: Array, size: int) -> Array:
+    """A copy whose last dimension is a multiple of `size`: zeros are at its end."""
+    *outer, depth = values.shape
+    result = np.zeros((*outer, depth + -depth % size), values.dtype)
+    result[..., :depth] = values
+    return result
+
+
 def shape_text(shape: tuple[int, ...]) -> str:
     """The shape of weights, as comments of tables state it."""
     return f"weights {'x'.join(map(str, shape))}"

@@ -16,7 +16,7 @@ from emitc.kernels.mac import four_pixels, scalar_int8
 from emitc.kernels.mac.four_pixels import PIXELS, matrix, reads_rows_in_place, tiled
 from emitc.kernels.mac.problem import DILATED, SEVERAL_FILTERS, FoldedWeights, MacProblem, NoKernel, packed_table
 from emitc.kernels.mac.short_multipliers import short_multipliers
-from emitc.kernels.mac.weight_packing import pack_word_blocks, shape_text
+from emitc.kernels.mac.weight_packing import pack_word_blocks, shape_text, with_zeros
 from emitc.kernels.shared.windows import BY_ROWS, whole_window
 from emitc.layer import ByRows, KernelSpec, Layer, Scratch, Table, integers
 
@@ -55,7 +55,7 @@ def convolution(problem: MacProblem) -> Layer:
     folded = _shortened(fold(problem), _DROPPED)
     if problem.is_matrix_product and problem.pixels < PIXELS:
         return _rows(folded)
-    filters = np.pad(folded.filters, ((0, 0), (0, -folded.filters.shape[1] % 4)))
+    filters = with_zeros(folded.filters, 4)
     size = filters.shape[1]
     weights = packed_table(pack_word_blocks(filters), problem.filters.shape, _ORDER, PIXELS)
     if reads_rows_in_place(problem) and filters.shape == folded.filters.shape:
@@ -92,7 +92,7 @@ def depthwise(problem: MacProblem) -> Layer:
     if problem.kernel == (3, 3):
         folded = _shortened(folded, _DROPPED_3X3)
         folded = replace(folded, spec=_of_3x3(folded.spec, bool(problem.window and problem.window.stride_w == 1)))
-    filters = np.pad(folded.filters.reshape(channels, kernel_h, kernel_w), ((0, 0), (0, 0), (0, -kernel_w % 4)))
+    filters = with_zeros(folded.filters.reshape(channels, kernel_h, kernel_w), 4)
     p = {param.name: int(param.value) for param in problem.window_params}
     width = max(p["pad_left"] + p["in_w"], (p["out_w"] - 1) * p["stride_w"] + filters.shape[2])
     width += -width % 4

@@ -12,7 +12,7 @@ Source  TFLite 8-bit quantization specification, FULLY_CONNECTED.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -141,6 +141,7 @@ def lower(bound: BoundNode) -> Layer:
     return accumulation.matrix_product(bound, clamp, folded=op.zero_point_folded)
 
 
+@lru_cache(maxsize=1)
 def _problem(bound: BoundNode) -> MacProblem:
     op, weights = bound.op(FullyConnected), accumulation.weights_of(bound)
     out, depth = weights.shape

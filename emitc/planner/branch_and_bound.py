@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from emitc.planner.buffers import round_up
 from emitc.planner.greedy import first_fit, height
 from emitc.planner.problem import Problem
 
@@ -187,35 +186,40 @@ class _Search:
         queued = bytearray(len(pairs))
         for index in queue:
             queued[index] = 1
-        while queue:
+        possible, looked = True, 0
+        while queue and possible:
             index = queue.pop()
             queued[index] = 0
-            self._work -= 1
+            looked += 1
             one, other, above, below = pairs[index]
-            if not ways[index]:
+            way = ways[index]
+            if not way:
                 first = high[one] - low[other] >= above
-                second = high[other] - low[one] >= below
-                if not first and not second:
-                    return False
-                if first and second:
-                    continue
-                ways[index] = 1 if first else 2
-            if ways[index] == 1:
-                upper, lower, least = one, other, above
-            else:
-                upper, lower, least = other, one, below
-            moved = []
-            if low[lower] + least > low[upper]:
-                low[upper] = round_up(low[lower] + least, alignments[upper])
-                moved.append(upper)
-            if high[upper] - least < high[lower]:
-                high[lower] = (high[upper] - least) // alignments[lower] * alignments[lower]
-                moved.append(lower)
-            for buffer in moved:
-                if low[buffer] > high[buffer]:
-                    return False
-                for near in pairs_of[buffer]:
+                if high[other] - low[one] >= below:
+                    if first:
+                        continue
+                    way = 2
+                elif first:
+                    way = 1
+                else:
+                    possible = False
+                    break
+                ways[index] = way
+            upper, lower, least = (one, other, above) if way == 1 else (other, one, below)
+            bottom, top = low[lower] + least, high[upper] - least
+            if bottom > low[upper]:
+                low[upper] = -(-bottom // alignments[upper]) * alignments[upper]
+                possible = low[upper] <= high[upper]
+                for near in pairs_of[upper]:
                     if not queued[near]:
                         queued[near] = 1
                         queue.append(near)
-        return True
+            if top < high[lower]:
+                high[lower] = top // alignments[lower] * alignments[lower]
+                possible = possible and low[lower] <= high[lower]
+                for near in pairs_of[lower]:
+                    if not queued[near]:
+                        queued[near] = 1
+                        queue.append(near)
+        self._work -= looked
+        return possible

@@ -27,48 +27,14 @@ def first_fit(
         for i in order[:start]:
             offsets[i] = placed[i]
     for i in order[start:]:
-        offset = _lowest(problem, offsets, i)
+        offset = lowest(problem, offsets, i)
         if limit is not None and offset + problem.sizes[i] > limit:
             return None
         offsets[i] = offset
     return offsets
 
 
-def first_fit_again(
-    problem: Problem,
-    order: Sequence[int],
-    before: Sequence[int],
-    moved: Sequence[int],
-    span: tuple[int, int],
-    limit: int | None,
-) -> list[int] | None:
-    """What `first_fit` gives for `order`, from the offsets that it gave `before`, when `moved` stood elsewhere in the order.
-
-    span: the first and the last position at which the order may differ. None as in `first_fit`. Only those are placed anew
-    that come before or after other neighbours now, or of whose neighbours one lies elsewhere.
-    """
-    start, last = span
-    offsets = [UNPLACED] * len(problem.sizes)
-    open_ = bytearray(len(problem.sizes))
-    passed = {other for i in moved for other, _, _ in problem.neighbours[i]}.union(moved)
-    for i in order[start : last + 1]:
-        open_[i] = i in passed
-    for i in order[:start]:
-        offsets[i] = before[i]
-    for i in order[start:]:
-        offset = before[i]
-        if open_[i]:
-            offset = _lowest(problem, offsets, i)
-            if offset != before[i]:
-                for other, _, _ in problem.neighbours[i]:
-                    open_[other] = 1
-        if limit is not None and offset + problem.sizes[i] > limit:
-            return None
-        offsets[i] = offset
-    return offsets
-
-
-def _lowest(problem: Problem, offsets: Sequence[int], i: int) -> int:
+def lowest(problem: Problem, offsets: Sequence[int], i: int) -> int:
     """The lowest offset that the placed neighbours of buffer `i` leave."""
     forbidden = [
         (base - below, base + above) for other, below, above in problem.neighbours[i] if (base := offsets[other]) >= 0

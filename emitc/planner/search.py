@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 from emitc.planner.branch_and_bound import exceeds, lowest_or_best
 from emitc.planner.buffers import round_up
-from emitc.planner.greedy import first_fit, first_fit_again, height
+from emitc.planner.greedy import first_fit, height
+from emitc.planner.hill_climb import HillClimb
 from emitc.planner.problem import Problem, steps_within
 from emitc.planner.skyline import packing_within
 
@@ -28,11 +29,6 @@ _WITH_OVERLAPS = 4
 """So many times that, where valleys cannot be filled because there are overlaps."""
 _LONG = 3
 """Steps from which a buffer counts as one that others are packed around; what an operator hands to the next has two."""
-_SWAP = 0.1
-_EARLIER = 0.5
-"""Shares of moves: swap any two buffers; of the rest, place one that ends above the bound earlier, or move one that
-is alive together with it."""
-_ACCEPT_WORSE = 0.01
 _SEED = 0
 
 
@@ -70,7 +66,7 @@ def lowest_packing(
     if proven:
         return best, True
     asked = height(problem, best)
-    rng = random.Random(_SEED)
+    climb = HillClimb(problem, bound, random.Random(_SEED))
     # One climb from each order, the lowest first: a climb that is stuck rarely gets free, a fresh one often does.
     work = len(problem.sizes) + sum(len(near) for near in problem.neighbours)
     tries = min(_TRIES_PER_BUFFER * len(problem.sizes), _WORK // work) // len(packings)
@@ -78,7 +74,7 @@ def lowest_packing(
         tries *= _WITH_OVERLAPS
     tries = int(tries * effort)
     for order, offsets in packings:
-        reached = _hill_climb(problem, order, offsets, bound, tries, rng)
+        reached = climb.lowest(order, offsets, tries)
         if height(problem, reached) < height(problem, best):
             best = reached
         if height(problem, best) <= bound:
@@ -137,49 +133,3 @@ def _starting_orders(problem: Problem, bytes_at: Mapping[int, int]) -> list[list
         sorted(indices, key=lambda i: (span[i] < _LONG, -span[i] if span[i] >= _LONG else -sizes[i], lives[i].first)),
         sorted(indices, key=lambda i: (-lives[i].first, -lives[i].end)),
     ]
-
-
-def _hill_climb(
-    problem: Problem, order: list[int], offsets: list[int], bound: int, tries: int, rng: random.Random
-) -> list[int]:
-    """The lowest offsets seen while moving from `order` to orders that are no worse, now and then to a worse one."""
-    best, best_height = offsets, height(problem, offsets)
-    current, current_height = best, best_height
-    for _ in range(tries):
-        candidate, span, moved = _changed_order(problem, order, current, bound, rng)
-        limit = None if rng.random() < _ACCEPT_WORSE else current_height
-        placed = first_fit_again(problem, candidate, current, moved, span, limit)
-        if placed is None:
-            continue
-        order, current, current_height = candidate, placed, height(problem, placed)
-        if current_height < best_height:
-            best, best_height = current, current_height
-            if best_height <= bound:
-                break
-    return best
-
-
-def _changed_order(
-    problem: Problem, order: list[int], offsets: list[int], bound: int, rng: random.Random
-) -> tuple[list[int], tuple[int, int], tuple[int, ...]]:
-    """(a changed copy of `order`, the first and the last position at which it may differ, the buffers that were moved).
-
-    The change is aimed at a random buffer that ends above `bound`, of which there is at least one.
-    """
-    changed = order[:]
-    high = rng.choice([i for i in order if offsets[i] + problem.sizes[i] > bound])
-    if rng.random() < _SWAP or not problem.neighbours[high]:
-        source, target = rng.randrange(len(order)), rng.randrange(len(order))
-        changed[source], changed[target] = changed[target], changed[source]
-        return changed, (min(source, target), max(source, target)), (changed[source], changed[target])
-    at = order.index(high)
-    if rng.random() < _EARLIER:
-        before = [position for other, _, _ in problem.neighbours[high] if (position := order.index(other)) < at]
-        source, target = at, rng.choice(before) if before else rng.randrange(len(order))
-    else:
-        blocker, _, _ = rng.choice(problem.neighbours[high])
-        source = order.index(blocker)
-        target = at if rng.random() < _EARLIER else order.index(rng.choice(problem.neighbours[blocker])[0])
-    moved = changed.pop(source)
-    changed.insert(target, moved)
-    return changed, (min(source, target), max(source, target)), (moved,)

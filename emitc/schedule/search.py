@@ -296,7 +296,14 @@ class _ScheduleSearch:
         below, above = [n for n in reversed(limits) if n <= budget], [n for n in limits if n > budget]
         best: MemorySchedule | None = None
         for tried in (below, above):
-            for stages in self.distinct((best_path(choices, count, n, number_of_segments) for n in tried), seen):
+            rows: Iterable[tuple[Stage, ...]] = self.distinct(
+                (best_path(choices, count, n, number_of_segments) for n in tried), seen
+            )
+            if budget == SMALLEST and (every := tuple(rows)):
+                if self.first_is_smallest(every):
+                    return self.moving(self.planned(every[0]))
+                rows = every
+            for stages in rows:
                 less = None if best is None else best.plan.arena_bytes - 1
                 candidate = self.planned(stages, effort=_LITTLE_EFFORT, useful_bytes=less)
                 if best is None or candidate.plan.arena_bytes < best.plan.arena_bytes:
@@ -306,6 +313,12 @@ class _ScheduleSearch:
         assert best is not None, "the least limit leads through every graph"
         best = self.planned(best.stages)
         return best if best.plan.arena_bytes <= budget else self.moving(best)
+
+    def first_is_smallest(self, rows: Sequence[tuple[Stage, ...]]) -> bool:
+        """Whether no other one needs less than the first one does by first fit alone. Its own search is not made for that."""
+        least = self.planned(rows[0], effort=0.0).plan.arena_bytes
+        others = (self.planned(stages, effort=_LITTLE_EFFORT, useful_bytes=least - 1) for stages in rows[1:])
+        return all(other.plan.arena_bytes >= least for other in others)
 
     def nearly_free(self, whole: MemorySchedule) -> MemorySchedule:
         """Layers row by row where that costs next to nothing and saves much against `whole`, otherwise that."""

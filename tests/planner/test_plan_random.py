@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from emitc.planner import Buffer, Distance, LiveRange, PlanError, _plan, check, plan
 from emitc.planner.branch_and_bound import _core, _Open, _Search
-from emitc.planner.greedy import first_fit, first_fit_again, height
+from emitc.planner.greedy import first_fit, height
+from emitc.planner.hill_climb import HillClimb
 from emitc.planner.lower_bound import _best_subset, _descent, lower_bound
 from emitc.planner.problem import Overlap, problem_of
 
@@ -143,7 +144,7 @@ def test_what_always_finds_a_place_is_left_out_of_the_question(problem: Problem,
 
 @EXAMPLES
 @given(problems(max_buffers=12, max_bytes=200, max_steps=8), st.randoms(use_true_random=False), st.booleans())
-def test_first_fit_again_places_as_first_fit_does(problem: Problem, rng: random.Random, swap: bool) -> None:
+def test_a_changed_order_is_placed_as_first_fit_does(problem: Problem, rng: random.Random, swap: bool) -> None:
     buffers, distances = problem
     stated = problem_of(buffers, distances, GRID)
     order = rng.sample(range(len(buffers)), len(buffers))
@@ -157,10 +158,12 @@ def test_first_fit_again_places_as_first_fit_does(problem: Problem, rng: random.
     else:
         changed.insert(target, changed.pop(source))
         moved = moved[:1]
-    for limit in (None, height(stated, before) - GRID):
-        start, last = min(source, target), max(source, target)
-        again = first_fit_again(stated, changed, before, moved, (start, last), limit)
-        assert again == first_fit(stated, changed, placed=before, start=start, limit=limit)
+    start, last = min(source, target), max(source, target)
+    met = {other for i in moved for other, _, _ in stated.neighbours[i]}.union(moved)
+    climb = HillClimb(stated, 0, rng)
+    for limit in (None, height(stated, before)):
+        again = climb.placed(changed, before, start, met.intersection(changed[start : last + 1]), limit)
+        assert again == first_fit(stated, changed, limit=limit)
 
 
 def test_small_buffers_beside_two_large_ones_are_left_out() -> None:

@@ -56,7 +56,9 @@ def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTa
             costs[features].append((cost_of(bound, target), own.least_cost(bound)))
     faster = []
     for features, alike in by_features.items():
-        portable, instructions = (sum(part) for part in zip(*costs[features], strict=True)) if costs[features] else (0, 0)
+        portable, instructions = (
+            (sum(part) for part in zip(*costs[features], strict=True)) if costs[features] else (0, 0)
+        )
         for target in alike:
             factor = _COUNTED.get(target.name, 1.0) * portable / instructions if instructions else 1.0
             if portable > instructions and factor >= LEAST_FACTOR:

@@ -276,7 +276,9 @@ def plain_layer(bound: BoundNode, operator: str, activation: str) -> Layer:
     return flat_layer(broadcast_layer(bound, formula, spec=spec))
 
 
-def integer_form(bound: BoundNode, operator: str, results: Int64, clamp: Clamp, widest: int = _ANY_WEIGHT) -> Form | None:
+def integer_form(
+    bound: BoundNode, operator: str, results: Int64, clamp: Clamp, widest: int = _ANY_WEIGHT
+) -> Form | None:
     """Parameters that give `results` [256, 256] for every pair of int8 values; None where there are none.
 
     widest: weights of a weighted sum are less.

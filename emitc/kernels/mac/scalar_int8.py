@@ -307,8 +307,9 @@ def _parts(fours: Int64) -> list[tuple[int, int]]:
     for group in np.flatnonzero(np.abs(fours).sum(axis=1) > _WITHIN).tolist():
         four = fours[group].tolist()
         while (excess := sum(map(abs, four)) - _WITHIN) > 0:
-            place = max(range(len(four)), key=lambda at, four=four: abs(four[at]))
-            size = min(excess, abs(four[place]), 127)
+            sizes = [abs(weight) for weight in four]
+            place = sizes.index(max(sizes))
+            size = min(excess, sizes[place], 127)
             part = size if four[place] > 0 else -size
             four[place] -= part
             at = fours.shape[1] * group + place

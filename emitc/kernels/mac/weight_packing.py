@@ -26,10 +26,10 @@ _HALF_WORD = 32000
 """Largest term of a sum that half of a word is given."""
 
 
-def with_zeros(values: Array, size: int) -> Array:
+def with_zeros(values: Int64, size: int) -> Int64:
     """A copy whose last dimension is a multiple of `size`: zeros are at its end."""
     *outer, depth = values.shape
-    result = np.zeros((*outer, depth + -depth % size), values.dtype)
+    result = np.zeros((*outer, depth + -depth % size), np.int64)
     result[..., :depth] = values
     return result
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from emitc.kernels.mac import four_pixels, scalar_int8
 from emitc.kernels.mac.four_pixels import PIXELS, matrix, reads_rows_in_place, tiled
 from emitc.kernels.mac.problem import DILATED, SEVERAL_FILTERS, FoldedWeights, MacProblem, NoKernel, packed_table

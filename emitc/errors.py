@@ -122,6 +122,59 @@ class WarningCode(_NumberedSentence):
     EQUAL_SAMPLES = "W1103", "Samples of a calibration are equal."
     UNUSED_RANGE = "W1104", "Samples of a test use a small part of the range that the calibration has set."
     OUTSIDE_RANGE = "W1105", "Values of a test are outside of the range of the model's input."
+    RECORDS = "W1106", "Records of a profile are lost or make no sense."
+
+
+class NoteCode(_NumberedSentence):
+    """What a note is about, for tools: `N0501`. Classes, numbers and values are as those of `Code`."""
+
+    LEFT_OUT = "N0301", "A fused activation is left out, as the engine leaves it out."
+    STORAGE = "N0401", "Values of a type that C lacks are held in another one."
+    OTHER_SCALE = "N0402", "The engine computes with another scale than the one that a tensor states."
+    BATCH = "N0501", "An open batch dimension is 1."
+    SUBGRAPH = "N0601", "A subgraph that no operator runs is not compiled."
+    REPEATED = "N0701", "An operand is repeated in the arena in front of an operator."
+    SMALLER_ARENA = "N0702", "A much smaller arena costs few cycles more."
+    FASTER_TARGET = "N0801", "Kernels of one core are faster than portable C."
+    TOOL = "N0901", "A backend has used a tool, or the file is made by it."
+    SLOW_LAYER = "N0902", "Layers that take much of the time have no fast kernel."
+    INTEGERS = "N1001", "Float operators between quantized tensors became integer operators."
+    FLOATS = "N1002", "A float operator between quantized tensors stays in float."
+    BIAS = "N1003", "A bias is rounded, or weights are finer, so that an operator can be one of integers."
+    UNCHECKED = "N1004", "The graphs after the passes were not compared with the graph as it was built."
+    NO_ENGINE = "N1005", "No engine runs the model as a whole."
+    DISPUTED = "N1006", "Engines differ from each other."
+    UNJUDGED = "N1007", "The values of some operators are not compared."
+    ROUNDING = "N1008", "Outputs may differ from the engine's by the rounding of some operators."
+    LONG_STEP = "N1101", "A part of the work cannot be divided into steps as short as asked for."
+
+
+class Note(str):
+    """What a reader should know of a result that is as it was asked for, as text. code: what it is about."""
+
+    __slots__ = ("code",)
+    code: NoteCode
+
+    def __new__(cls, code: NoteCode, text: str) -> Note:
+        note = super().__new__(cls, text)
+        note.code = code
+        return note
+
+    def __getnewargs__(self) -> tuple[NoteCode, str]:  # type: ignore[override]
+        """For copies."""
+        return self.code, str(self)
+
+    def of(self, place: str) -> Note:
+        """The same note, said of a place."""
+        return Note(self.code, f"{place}: {self}")
+
+    def as_json(self) -> dict[str, str]:
+        """For `notes[]` under --json."""
+        return {"code": self.code.number, "what": str(self)}
+
+    def line(self) -> str:
+        """For a person, with the code."""
+        return f"{shown(self, 1000)} ({self.code.number})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from emitc.errors import Note
+
 Array = NDArray[np.generic]
 Shape = tuple[int, ...]
 
@@ -296,7 +298,7 @@ class Graph:
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     streamed_inputs: tuple[str, ...] = ()
     _by_name: dict[str, Tensor] = field(init=False, repr=False, compare=False, default_factory=dict)
     _readers: dict[str, list[Node]] = field(init=False, repr=False, compare=False, default_factory=dict)

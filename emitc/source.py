@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from emitc.errors import DAMAGED, EXPORT_AGAIN, CannotCompile, EmitcError, Where
+from emitc.errors import DAMAGED, EXPORT_AGAIN, CannotCompile, EmitcError, Note, Where
 from emitc.ir import Array, BoundNode, DType, Graph, Node, Op, Quantization, Shape, Tensor
 
 MAX_TENSOR_BYTES = 64 << 20
@@ -272,7 +272,7 @@ class SourceModel:
     nodes: tuple[SourceNode, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     blockers: tuple[EmitcError, ...] = ()
     file_bytes: int = 0
     subgraphs: tuple[SourceSubgraph, ...] = ()

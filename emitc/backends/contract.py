@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from emitc.errors import Reason, RefusalKind
+from emitc.errors import Note, Reason, RefusalKind
 from emitc.ir import BoundNode, DType, Graph, Op
 from emitc.layer import Layer
 from emitc.program import Program, Requirement
@@ -143,7 +143,7 @@ class Offload:
     graph: Graph
     regions: tuple[Region, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 class Backend(ABC):

@@ -17,7 +17,7 @@ from typing import Any
 from emitc.backends import registry
 from emitc.backends.choice import AUTO, Assignment, Choice, choose
 from emitc.backends.contract import PORTABLE, Backend, Offer, Refusal, Region, Settings
-from emitc.errors import CannotCompile, EmitcError, Reason, Where
+from emitc.errors import CannotCompile, EmitcError, Note, Reason, Where
 from emitc.ir import BoundNode, Graph, GraphStep, Node
 from emitc.layer import Layer
 from emitc.program import PassReport
@@ -47,7 +47,7 @@ class Partition:
     regions: tuple[tuple[str, Region], ...]
     backends: Mapping[str, Backend]
     layers: Mapping[int, Layer]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     passes: tuple[PassReport, ...] = ()
     steps: tuple[GraphStep, ...] = ()
     choices: Mapping[int, Choice] = field(default_factory=dict)
@@ -163,12 +163,12 @@ def _kept(graph: Graph, keep: Sequence[str]) -> frozenset[int]:
 
 def _offload(
     graph: Graph, backends: Mapping[str, Backend], policy: Policy, refused: Mapping[int, list[tuple[str, Reason]]]
-) -> tuple[Graph, list[tuple[str, Region]], list[str]]:
+) -> tuple[Graph, list[tuple[str, Region]], list[Note]]:
     """The graph with the regions of accelerators, these by the backend's name, and notes. refused: grows, by a node's index."""
     nodes = {node.index: node for node in graph.nodes}
     keep = _kept(graph, policy.keep)
     regions: list[tuple[str, Region]] = []
-    notes: list[str] = []
+    notes: list[Note] = []
     for name, backend in backends.items():
         offload = backend.offload(graph, keep)
         graph = offload.graph

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from emitc.boards.profile_lines import Block
-from emitc.errors import CannotCompile, EmitcError, Where, shown
+from emitc.errors import CannotCompile, EmitcError, Warned, WarningCode, Where, shown
 
 BEGIN, END = 0xFFFFFFFF, 0xFFFFFFFE
 """Values of a record's layer that mark the beginning and the end of a run."""
@@ -85,6 +85,13 @@ class Profile:
         """So many ticks in microseconds; None where the ticks of a second are not known."""
         return ticks / self.rate * 1e6 if self.rate else None
 
+    @property
+    def warnings(self) -> tuple[Warned, ...]:
+        """What the runs do not show: records that are lost, and what was wrong with others."""
+        lost = (f"the ring has lost {self.lost} older records",) if self.lost else ()
+        left_out = (f"left out: {shown(problem, 300)}" for problem in self.problems)
+        return tuple(Warned(WarningCode.RECORDS, what) for what in (*lost, *left_out))
+
     def to_json(self) -> dict[str, Any]:
         """For `emitc profile --json`."""
         return {
@@ -107,6 +114,7 @@ class Profile:
                 for layer, ticks in self.by_layer
             ],
             "problems": list(self.problems),
+            "warnings": [warning.as_json() for warning in self.warnings],
         }
 
     def _spread(self, ticks: Sequence[int]) -> dict[str, Any]:

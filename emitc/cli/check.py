@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from emitc.cli import options as shared
-from emitc.errors import unknown_choice
+from emitc.errors import Note, NoteCode, unknown_choice
 
 if TYPE_CHECKING:
     from emitc.compiled import Compiled
@@ -42,11 +42,12 @@ def checked(compiled: Compiled, check: bool | None, as_json: bool) -> Validation
 
 
 def check_line(validation: Validation | None, check: bool | None) -> str:
-    """What the text of a compilation says of it: nothing where it was done unasked, or switched off."""
-    if validation is not None:
-        return f"\n  check       {validation.text()}" if check else ""
-    left_out = "\n  check       left out for a large model, or for a loop that may not end: --check asks for it"
-    return "" if check is False else left_out
+    """What the text of a compilation says of it: nothing where it was not asked for."""
+    return f"\n  check       {validation.text()}" if validation is not None and check else ""
+
+
+UNCHECKED = Note(NoteCode.UNCHECKED, "left out for a large model, or for a loop that may not end: --check asks for it")
+"""For a compilation without a check, where nobody has switched it off."""
 
 
 @click.command("dump", cls=shared.CompilingCommand, short_help="Print MODEL as it is after a step of the compilation.")

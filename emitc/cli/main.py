@@ -17,7 +17,7 @@ import click
 from emitc._version import __version__
 from emitc.cli import budget, divergence
 from emitc.cli import options as shared
-from emitc.cli.check import check_line, check_option, checked, dump
+from emitc.cli.check import UNCHECKED, check_line, check_option, checked, dump
 from emitc.cli.cost import cost
 from emitc.cli.diff import diff
 from emitc.cli.evaluate import evaluate, quantize
@@ -115,7 +115,7 @@ def compile_command(
         if not over:
             compiled.write(output)
         from emitc.report.budget import budget_text
-        from emitc.report.compile import compile_text
+        from emitc.report.compile import compile_notes, compile_text
 
         stated = {"passes_checked": 0, "first_wrong_pass": None} if validation is None else validation.to_json()
         from emitc.explore.pareto import smaller_arena
@@ -124,9 +124,13 @@ def compile_command(
         summary = compiled.summary() | stated | {"smaller_arena": smaller and smaller.to_json()}
         summary |= budget.budget_json(rows)
         faster = [] if values["target"] or board else summary["faster_targets"]
-        text = (smaller.line() if smaller else "") + check_line(validation, check) + budget_text(rows)
+        notes = compile_notes(compiled, faster)
+        notes += (smaller.note(),) if smaller else ()
+        notes += (UNCHECKED,) if validation is None and check is None else ()
+        summary["notes"] = [note.as_json() for note in notes]
+        text = check_line(validation, check) + budget_text(rows)
         written = None if over else output
-        shared.print_result(summary, as_json, lambda: compile_text(compiled, written, faster) + text)
+        shared.print_result(summary, as_json, lambda: compile_text(compiled, written, notes) + text)
     raise SystemExit(1 if over else 0)
 
 
@@ -142,7 +146,7 @@ def verify(as_json: bool, **values: Any) -> None:
     """Prove on this machine that the C of MODEL equals the framework's interpreter bit for bit."""
     with shared.reported(as_json):
         from emitc.compiler import for_host
-        from emitc.report.verify import verify_text
+        from emitc.report.verify import verify_notes, verify_text
         from emitc.validation import validate
         from emitc.verify import verification
 
@@ -155,7 +159,8 @@ def verify(as_json: bool, **values: Any) -> None:
             proof = verification.verify(compiled, progress=progress, **options)
         validation = validate(compiled)
         match = proof.match and validation.right
-        content = proof.to_json() | validation.to_json() | {"match": match}
+        notes = [note.as_json() for note in verify_notes(proof)]
+        content = proof.to_json() | validation.to_json() | {"match": match, "notes": notes}
         shared.print_result(content, as_json, lambda: verify_text(compiled, proof, validation))
     raise SystemExit(0 if match else 1)
 

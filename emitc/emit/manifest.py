@@ -154,6 +154,7 @@ def manifest(
         "options": dict(options),
         "target": origin.target,
         "notes": list(program.notes),
+        **({"note_codes": [note.code.number for note in program.notes]} if program.notes else {}),
         "inputs": [_port(p) for p in program.inputs],
         "outputs": [_port(p) | _labels(program, p.index) for p in program.outputs],
         "passes": [

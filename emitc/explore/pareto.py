@@ -7,7 +7,7 @@ from typing import Any
 
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model, with_budget
-from emitc.errors import CannotCompile
+from emitc.errors import CannotCompile, Note, NoteCode
 from emitc.options import Options
 
 SMALLER, DEARER = 0.75, 1.1
@@ -62,13 +62,12 @@ class SmallerArena:
     def to_json(self) -> dict[str, Any]:
         return {"arena_bytes": self.arena_bytes, "estimated_cost": round(self.cost, 3)}
 
-    def line(self) -> str:
+    def note(self) -> Note:
         """For a person."""
         arena = f"{self.arena_bytes:,}".replace(",", " ")
-        return (
-            f"\n  smaller     an arena of {arena} B takes {100 * (self.cost - 1):+.1f} % cycles by estimate: "
-            f"--ram-budget {self.arena_bytes}; emitc plan --pareto shows others"
-        )
+        what = f"an arena of {arena} B takes {100 * (self.cost - 1):+.1f} % cycles by estimate"
+        hint = f"--ram-budget {self.arena_bytes}; emitc plan --pareto shows others"
+        return Note(NoteCode.SMALLER_ARENA, f"{what}: {hint}")
 
 
 def smaller_arena(compiled: Compiled) -> SmallerArena | None:

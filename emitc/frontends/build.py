@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from emitc.errors import CannotCompile, EmitcError, Refusals, Where
+from emitc.errors import CannotCompile, EmitcError, Note, NoteCode, Refusals, Where
 from emitc.frontends import state_initialisers
 from emitc.frontends.limits import MAX_FOLD_WORK, MAX_OPERATORS, ConstantBudget, require_few_alive
 from emitc.frontends.node_report import NodeReport, unsupported_operator
@@ -38,7 +38,7 @@ class _Builder:
         self.written: set[int] = set()
         self.nodes: list[Node] = []
         self.reports: list[NodeReport] = []
-        self.notes: list[str] = list(source.notes)
+        self.notes: list[Note] = list(source.notes)
         self.open = {t.index for t in source.tensors if -1 in t.shape}
         self.chosen = source.sizes_chosen or any(index in self.open for index in source.inputs)
         self.known = {t.index for t in source.tensors if t.data is not None}
@@ -94,7 +94,7 @@ class _Builder:
                 shape = (shape[0], *(max(size, 1) for size in shape[1:]))
             if shape[:1] == (-1,):
                 shape = (1, *shape[1:])
-                self.notes.append(f'input "{source.name}": open batch dimension made 1')
+                self.notes.append(Note(NoteCode.BATCH, f'input "{source.name}": open batch dimension made 1'))
             if 0 in shape:
                 raise source.refusal("a graph input is empty", "a dimension is 0", _AGAIN)
             self.written.add(index)
@@ -172,8 +172,9 @@ class _Builder:
         kernel.check(bound)
         notes = [kernel.note(bound)]
         if source.unfused_activation and getattr(parsed.op, "activation", "") == "NONE":
-            notes.append(f"fused {source.unfused_activation} is left out, as the engines of TFLite do")
-        self.notes += [f"{source.where().op}: {note}" for note in notes if note]
+            what = f"fused {source.unfused_activation} is left out, as the engines of TFLite do"
+            notes.append(Note(NoteCode.LEFT_OUT, what))
+        self.notes += [note.of(source.where().op) for note in notes if note]
         shapes = self.checked_shapes(source, kernel.output_shapes(bound), states)
         for tensor, shape in zip(source.outputs, shapes, strict=True):
             self.add_output(source, tensor, shape)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from emitc.errors import DAMAGED, EXPORT_AGAIN, CannotCompile, Code, EmitcError, Reason, Where
+from emitc.errors import DAMAGED, EXPORT_AGAIN, CannotCompile, Code, EmitcError, Note, Reason, Where
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape, Tensor
 from emitc.kernels.costs import UNKNOWN, Costs
 from emitc.layer import Layer
@@ -146,7 +146,7 @@ class KernelDef:
     packed elements, -1 where none may. subgraphs: attributes that say which subgraphs the operator runs; its parser finds them
     in `SourceNode.graphs`. variants: for cores that have more than every core. cost: of the portable kernel; cost_with_vectors:
     on cores with a vector unit, which the compiler uses for some loops, where that is another. cases: names of what a node is
-    for its costs, the most exact one first. note: what the report should say of a node that does not do as it reads, or "".
+    for its costs, the most exact one first. note: what the report should say of a node that does not do as it reads.
     shares_constants: constants that several such nodes read are printed once.
     """
 
@@ -174,7 +174,7 @@ class KernelDef:
     cost: Costs = UNKNOWN
     cost_with_vectors: Costs | None = None
     cases: Callable[[BoundNode], tuple[str, ...]] = lambda bound: ()
-    note: Callable[[BoundNode], str] = lambda bound: ""
+    note: Callable[[BoundNode], Note | None] = lambda bound: None
     shares_constants: bool = False
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from itertools import chain
 
 import numpy as np
 
-from emitc.errors import EmitcError
+from emitc.errors import EmitcError, Note, NoteCode
 from emitc.ir import Array, BoundNode, DType, Graph, Node, Numerics, Op, Quantization, Tensor
 from emitc.kernels import definition_of, registry
 from emitc.kernels.activation.activations import Relu, Relu6
@@ -83,7 +83,7 @@ class _Sweep:
         self.emitted: dict[str, str] = {}
         self.done: set[int] = set()
         self.integer = 0
-        self.left: list[str] = []
+        self.left: list[Note] = []
 
     # ---- what a value is ----
 
@@ -407,19 +407,19 @@ class _Sweep:
                 f"rounded to a multiple of input scale times weight scale, its bias moves outputs by up to {lost:.2g} steps"
             )
         if bias.finer:
-            self.left.append(
-                f"{node.describe()}: its weights have 16 bits, in units {2**bias.finer} times finer than their scale; "
+            what = (
+                f"its weights have 16 bits, in units {2**bias.finer} times finer than their scale; "
                 f"in multiples of the scale, rounding the bias would move outputs by up to {lost:.2g} steps"
             )
+            self.left.append(Note(NoteCode.BIAS, what).of(node.describe()))
         elif bias.rounded:
-            self.left.append(
-                f"{node.describe()}: its bias is rounded to input scale times weight scale (up to {lost:.2g} output steps)"
-            )
+            what = f"its bias is rounded to input scale times weight scale (up to {lost:.2g} output steps)"
+            self.left.append(Note(NoteCode.BIAS, what).of(node.describe()))
         return bias.integers, bias.finer
 
     def refused(self, node: Node, why: str) -> None:
         """Notes why an operator between quantized tensors stays in float."""
-        self.left.append(f"{node.describe()} stays in float32: {why}")
+        self.left.append(Note(NoteCode.FLOATS, f"{node.describe()} stays in float32: {why}"))
 
     def run(self) -> Graph:
         """The graph with integer operators wherever there are any."""
@@ -442,8 +442,8 @@ class _Sweep:
             self.work.keep(node)
         for name in self.graph.outputs:
             self.emit_remembered(name)
-        notes = (f"QDQ: {self.integer} float operators became integer", *self.left) if self.integer or self.left else ()
-        return self.work.finish(notes)
+        whole = Note(NoteCode.INTEGERS, f"QDQ: {self.integer} float operators became integer")
+        return self.work.finish((whole, *self.left) if self.integer or self.left else ())
 
     def dequantizes_constant(self, node: Node) -> bool:
         return isinstance(node.op, Dequantize) and self.graph.tensor(node.inputs[0]).is_constant

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from emitc.errors import Note
 from emitc.ir import BoundNode, DType, Graph, Node, Op, Quantization, Shape, Tensor
 
 
@@ -97,7 +98,7 @@ class GraphRewriter:
             tuple(self.tensors[name] for name in node.outputs),
         )
 
-    def finish(self, notes: tuple[str, ...] = ()) -> Graph:
+    def finish(self, notes: tuple[Note, ...] = ()) -> Graph:
         """The new graph: tensors that nothing refers to any more are left out."""
         used = {name for node in self.nodes for name in (*node.inputs, *node.outputs) if name}
         outputs = tuple(self.current(name) for name in self.graph.outputs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from emitc.errors import Note
 from emitc.layer import PLAIN, Formula, KernelSpec, LibraryCall, Param, Table, kernel_name
 from emitc.planner import Plan
 from emitc.program.extras import NOTHING_MORE, Extras
@@ -332,7 +333,7 @@ class Program:
     states: tuple[StateSlot, ...] = ()
     schedule: tuple[Step | Move | RowSegment, ...] = ()
     state_bytes: int = 0
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     requirements: tuple[Requirement, ...] = ()
     pins: tuple[Slot, ...] = ()
     regions: tuple[ArenaRegion, ...] = ()

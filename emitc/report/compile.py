@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emitc.errors import RefusalKind, shown
-from emitc.report.steps import step_lines
+from emitc.errors import Note, NoteCode, RefusalKind, shown
+from emitc.report.steps import step_lines, step_notes
 from emitc.report.tables import listed, number, ratio
 
 if TYPE_CHECKING:
@@ -57,30 +57,41 @@ _USUAL = ("cortex-m4f", "cortex-m55", "cortex-m3", "cortex-m0plus", "rv32imac")
 """Targets that `emitc compile` names, each for all cores with its kernels."""
 
 
-def _target_lines(target: str, faster: Sequence[dict[str, Any]]) -> list[str]:
+def _target_notes(target: str, faster: Sequence[dict[str, Any]]) -> list[Note]:
     """How much faster the kernels of the usual cores are estimated to be."""
     factors = {row["target"]: row["estimated_factor"] for row in faster}
     known = [(name, factors[name]) for name in _USUAL if name in factors]
     named = [f"{name} {factor:.{0 if factor >= _TEN else 1}f} times" for name, factor in known]
     if not named:
         return []
-    return [
-        f"  target      {target}: portable C for any core. Kernels for one core are estimated to be faster there:",
-        f"              {', '.join(named)} (--target NAME)",
-    ]
+    what = f"{target}: portable C for any core; estimated speed of kernels for one core: {', '.join(named)} (--target NAME)"
+    return [Note(NoteCode.FASTER_TARGET, what)]
 
 
-def compile_text(compiled: Compiled, output: Path | None, faster: Sequence[dict[str, Any]] = ()) -> str:
-    """What was compiled, where it went (None: nothing is written), and its sizes.
+_HEADS = {
+    NoteCode.FASTER_TARGET: "target",
+    NoteCode.SLOW_LAYER: "slow",
+    NoteCode.LONG_STEP: "long step",
+    NoteCode.SMALLER_ARENA: "smaller",
+    NoteCode.UNCHECKED: "check",
+}
+"""What lines of notes begin with; the others with "note"."""
 
-    faster: other targets and their estimated factors, as in the summary.
-    """
+
+def compile_notes(compiled: Compiled, faster: Sequence[dict[str, Any]] = ()) -> tuple[Note, ...]:
+    """What a reader should know of a compilation. faster: other targets and their estimated factors, as in the summary."""
+    program = compiled.program
+    slow = _slow_notes(compiled)
+    return (*program.notes, *slow, *step_notes(program), *_target_notes(program.origin.target, faster))
+
+
+def compile_text(compiled: Compiled, output: Path | None, notes: Sequence[Note] = ()) -> str:
+    """What was compiled, where it went (None: nothing is written), its sizes, and what else to know."""
     program = compiled.program
     where = f"{shown(str(output))}/" if output is not None else "not written"
     lines = [
         f"{shown(program.origin.model_file)} -> {where} ({compiled.options.package}, {len(compiled.files)} files)"
         f" in {compiled.seconds:.2f} s",
-        *_target_lines(program.origin.target, faster),
         f"  layers      {len(program.steps)}, {number(program.macs)} multiply-accumulates",
         *_backend_lines(compiled),
         *_kernel_lines(compiled),
@@ -101,8 +112,7 @@ def compile_text(compiled: Compiled, output: Path | None, faster: Sequence[dict[
         ]
     if program.states:
         lines.append(f"  state       {number(program.state_bytes)} bytes, {len(program.states)} variables")
-    lines += [f"  note        {shown(note)}" for note in program.notes]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  {_HEADS.get(note.code, 'note'):<11} {note.line()}" for note in notes)])
 
 
 _OWN = "portable"
@@ -115,13 +125,26 @@ _MORE = " and {} more"
 
 
 def _kernel_lines(compiled: Compiled) -> list[str]:
-    """How many of emitc's own layers have a kernel for this core, what each costs, and why others have none."""
-    partition = compiled.partition
-    own = [a for a in partition.assignments if a.backend == _OWN and a.index in partition.layers]
-    chosen = [partition.layers[a.index].variant for a in own]
+    """How many of emitc's own layers have a kernel for this core, and what each costs."""
+    own, chosen = _own_layers(compiled)
     counts = {name: chosen.count(name) for name in dict.fromkeys(chosen)}
     if set(counts) <= {_OWN} and not any(a.refused for a in own):
         return []
+    kinds = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return [f"  kernels     {kinds}; estimated cycles per multiply-accumulate:", *_per_mac(own)]
+
+
+def _own_layers(compiled: Compiled) -> tuple[list[Assignment], list[str]]:
+    """The layers of emitc's own kernels, and of each which variant it has."""
+    partition = compiled.partition
+    own = [a for a in partition.assignments if a.backend == _OWN and a.index in partition.layers]
+    return own, [partition.layers[a.index].variant for a in own]
+
+
+def _slow_notes(compiled: Compiled) -> list[Note]:
+    """Layers that take much of the time without a kernel for this core, and why they have none."""
+    partition = compiled.partition
+    own, chosen = _own_layers(compiled)
     whole = sum(a.cost for a in own) or 1.0
     slow: dict[str, list[Assignment]] = {}
     for a, variant in zip(own, chosen, strict=True):
@@ -138,15 +161,9 @@ def _kernel_lines(compiled: Compiled) -> list[str]:
         if share >= _SLOW_SHARE:
             ops = listed([f"op {a.index} {shown(a.op_type)}" for a in layers], _SHOWN, _MORE)
             verb = "has" if len(layers) == 1 else "have"
-            named.append(f"  slow        {ops} ({100 * share:.0f} % of the estimated cycles) {verb} {what}")
-    rest = [f"  slow        and {len(named) - _SHOWN} more reasons: `emitc partition`"] if len(named) > _SHOWN else []
-    kinds = ", ".join(f"{count} {name}" for name, count in counts.items())
-    return [
-        f"  kernels     {kinds}; estimated cycles per multiply-accumulate:",
-        *_per_mac(own),
-        *named[:_SHOWN],
-        *rest,
-    ]
+            named.append(f"{ops} ({100 * share:.0f} % of the estimated cycles) {verb} {what}")
+    rest = [f"and {len(named) - _SHOWN} more reasons: `emitc partition`"] if len(named) > _SHOWN else []
+    return [Note(NoteCode.SLOW_LAYER, what) for what in (*named[:_SHOWN], *rest)]
 
 
 def _per_mac(own: Sequence[Assignment]) -> list[str]:

@@ -32,11 +32,9 @@ def profile_text(profile: Profile) -> str:
     lines.append(table(columns, rows))
     if not profile.by_layer:
         lines.append("no layers: the application was built without EMITC_TRACE")
-    if profile.lost:
-        lines.append(f"the ring has lost {number(profile.lost)} older records")
-    lines += [f"left out: {shown(problem, 300)}" for problem in profile.problems[:_SHOWN_PROBLEMS]]
-    if len(profile.problems) > _SHOWN_PROBLEMS:
-        lines.append(f"left out: {number(len(profile.problems) - _SHOWN_PROBLEMS)} more; --json lists them")
+    lines += [f"warning: {warning}" for warning in profile.warnings[:_SHOWN_PROBLEMS]]
+    if len(profile.warnings) > _SHOWN_PROBLEMS:
+        lines.append(f"{number(len(profile.warnings) - _SHOWN_PROBLEMS)} more warnings; --json lists them")
     return "\n".join(lines)
 
 

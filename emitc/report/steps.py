@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emitc.errors import shown
+from emitc.errors import Note, NoteCode, shown
 from emitc.report.tables import listed, number
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ _SHOWN = 6
 
 
 def step_lines(program: Program) -> list[str]:
-    """How many steps an inference takes, which one is the longest, and what is longer than asked for, with the reason."""
+    """How many steps an inference takes, and which one is the longest."""
     stepping = program.stepping
     if stepping is None:
         return []
@@ -26,13 +26,18 @@ def step_lines(program: Program) -> list[str]:
         line += (
             f"; the longest takes about {cycles} cycles on {program.origin.target} ({shown(stepping.longest.label)})"
         )
+    return [line]
+
+
+def step_notes(program: Program) -> list[Note]:
+    """What takes longer than a step may, with the reason."""
     reasons: dict[str, list[SteppedStage]] = {}
-    for stage in stepping.stages:
+    for stage in program.stepping.stages if program.stepping else ():
         if stage.whole:
             reasons.setdefault(stage.whole, []).append(stage)
-    lines = []
+    notes = []
     for why, stages in reasons.items():
         longest = number(max(stage.cycles for stage in stages))
         names = listed([shown(stage.label) for stage in stages], _SHOWN, " and {} more")
-        lines.append(f"    {names}: up to {longest} cycles in a step, because {why}")
-    return [line, *lines]
+        notes.append(Note(NoteCode.LONG_STEP, f"{names}: up to {longest} cycles in a step, because {why}"))
+    return notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from emitc.errors import shown
+from emitc.errors import Note, NoteCode, shown
 from emitc.report.compile import schedule_lines
 from emitc.report.tables import listed, number
 
@@ -14,12 +14,18 @@ if TYPE_CHECKING:
     from emitc.verify.proof import Proof
 
 
-_OF_RULES = {
-    "npu": "  rounding    the NPU's own, allowed by --allow-npu-rounding; proven by the numpy reference of that",
-    "npu-commands": "  reference   no engine runs a file that vela has compiled: the host model of the NPU is the reference too;"
-    " compare with the model before vela by `emitc npu-check --original`",
+_ROUNDING = "the NPU's own, allowed by --allow-npu-rounding; proven by the numpy reference of that"
+_COMMANDS = (
+    "no engine runs a file that vela has compiled: the host model of the NPU is the reference too; compare with the model"
+    " before vela by `emitc npu-check --original`"
+)
+_HEADS = {
+    NoteCode.NO_ENGINE: "reference",
+    NoteCode.DISPUTED: "disputed",
+    NoteCode.UNJUDGED: "unjudged",
+    NoteCode.ROUNDING: "rounding",
 }
-"""Lines that belong to a rule of the proof."""
+"""What their lines begin with."""
 
 
 def verify_text(compiled: Compiled, proof: Proof, validation: Validation | None = None) -> str:
@@ -31,7 +37,7 @@ def verify_text(compiled: Compiled, proof: Proof, validation: Validation | None 
         *_output_lines(proof),
         *([f"  passes      {validation.text()}"] if validation is not None else []),
         *_given_lines(proof),
-        *_reference_lines(proof),
+        *(f"  {_HEADS[note.code]:<11} {note.line()}" for note in verify_notes(proof)),
         *_layer_lines(proof),
         *_operator_lines(proof),
         *_memory_lines(compiled, proof),
@@ -66,20 +72,29 @@ def _given_lines(proof: Proof) -> list[str]:
     return lines
 
 
-def _reference_lines(proof: Proof) -> list[str]:
-    lines = [_OF_RULES[proof.rule]] if proof.rule in _OF_RULES else []
+def verify_notes(proof: Proof) -> list[Note]:
+    """What the verdict rests on where it is not the outputs of one engine."""
+    reference = [_COMMANDS] if proof.rule == "npu-commands" else []
     if proof.no_engine:
         *operators, why = proof.no_engine
-        lines.append(
-            f"  reference   no engine runs this model for {shown(', '.join(operators))} of a plugin ({shown(why)}): the"
+        reference.append(
+            f"no engine runs this model for {shown(', '.join(operators))} of a plugin ({shown(why)}): the"
             " numpy references of all operators decide, and that of the plugin is as right as its author has made it"
             if operators
-            else f"  reference   {shown(why)}, so emitc's own numpy references decide"
+            else f"{shown(why)}, so emitc's own numpy references decide"
         )
     if proof.reference == "mixed":
         decides = "TFLite Micro decides, or LiteRT where TFLite Micro lacks it"
-        lines.append(f"  reference   each operator by itself: {decides}")
-    return lines + [f"  disputed    LiteRT differs from TFLite Micro in {shown(dispute)}" for dispute in proof.disputes]
+        reference.append(f"each operator by itself: {decides}")
+    notes = [Note(NoteCode.ROUNDING, _ROUNDING)] if proof.rule == "npu" else []
+    notes += [Note(NoteCode.NO_ENGINE, what) for what in reference]
+    notes += [Note(NoteCode.DISPUTED, f"LiteRT differs from TFLite Micro in {dispute}") for dispute in proof.disputes]
+    if proof.rounding:
+        notes.append(Note(NoteCode.ROUNDING, f"{proof.rounding}: operators decide one by one, on LiteRT's own inputs"))
+    if proof.unjudged:
+        what = f"{proof.unjudged} operators have no values of the engine: the outputs decide too"
+        notes.append(Note(NoteCode.UNJUDGED, what))
+    return notes
 
 
 def _layer_lines(proof: Proof) -> list[str]:
@@ -103,21 +118,16 @@ def _operator_lines(proof: Proof) -> list[str]:
         for g in proof.groups
         if not g.holds or (g.differing and not (g.kind == "float" and proof.reference == "litert"))
     ]
-    if proof.rounding:
-        lines.append(f"  rounding    {proof.rounding}: operators decide one by one, on LiteRT's own inputs")
     if proof.groups:
         elements, count = sum(g.elements for g in proof.groups), sum(g.operators for g in proof.groups)
         verdict = "within their rules" if all(g.holds for g in proof.groups) else "not within their rules"
         lines.append(f"  groups      {count} operators by themselves, {number(elements)} elements: {verdict}")
-    lines += [
+    return lines + [
         f"  rate        {shown(g.op_type)}: with 99 % confidence, fewer than {_rounded(g.at_most * 1e5)} of 100 000 elements"
         " differ"
         for g in proof.groups
         if g.at_most is not None and g.largest <= 1
     ]
-    if proof.unjudged:
-        lines.append(f"  unjudged    {proof.unjudged} operators have no values of the engine: the outputs decide too")
-    return lines
 
 
 def _memory_lines(compiled: Compiled, proof: Proof) -> list[str]:

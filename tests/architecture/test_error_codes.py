@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import pickle
 import re
 from pathlib import Path
@@ -15,6 +16,8 @@ from emitc.errors import (
     CannotCompile,
     Code,
     EmitcError,
+    Note,
+    NoteCode,
     Refusals,
     WarningCode,
     Where,
@@ -75,7 +78,12 @@ def test_numbers_are_stable_and_of_a_class() -> None:
     assert all(code.meaning.endswith(".") for code in Code)
 
 
-WARNINGS = {"W0901", "W1001", "W1002", *(f"W110{i}" for i in range(1, 6))}
+def sources() -> str:
+    """The text of every module."""
+    return "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "emitc").rglob("*.py")))
+
+
+WARNINGS = {"W0901", "W1001", "W1002", *(f"W110{i}" for i in range(1, 7))}
 """Numbers of warnings, which are never used for anything else."""
 
 
@@ -83,8 +91,57 @@ def test_numbers_of_warnings_are_stable_and_each_is_used() -> None:
     numbers = [code.number for code in WarningCode]
     assert set(numbers) == WARNINGS and len(numbers) == len(set(numbers))
     assert {f"E{number[1:3]}" for number in numbers} <= set(CLASSES)
-    sources = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "emitc").rglob("*.py")))
-    assert [code.name for code in WarningCode if f"Warned(WarningCode.{code.name}, " not in sources] == []
+    assert [code.name for code in WarningCode if f"Warned(WarningCode.{code.name}, " not in sources()] == []
+
+
+NOTES = {
+    "N0301", "N0401", "N0402", "N0501", "N0601", "N0701", "N0702", "N0801", "N0901", "N0902", *(f"N100{i}" for i in range(1, 9)),
+    "N1101",
+}  # fmt: skip
+"""Numbers of notes, which are never used for anything else."""
+
+
+def test_numbers_of_notes_are_stable_and_each_is_used() -> None:
+    numbers = [code.number for code in NoteCode]
+    assert set(numbers) == NOTES and len(numbers) == len(set(numbers))
+    assert {f"E{number[1:3]}" for number in numbers} <= set(CLASSES)
+    assert all(code.meaning.endswith(".") for code in NoteCode)
+    assert [code.name for code in NoteCode if f"Note(NoteCode.{code.name}, " not in sources()] == []
+
+
+def test_every_list_of_notes_or_warnings_holds_values_with_codes() -> None:
+    """The annotations say so, and mypy holds the code to them."""
+    wanted = {"notes": "Note", "note": "Note", "warnings": "Warned", "doubts": "Warned"}
+    stated = [
+        (name, node.target, ast.unparse(node.annotation))
+        for name, tree in module_trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign) and not name.startswith(("emitc.report.", "emitc.target"))
+    ]
+    known = [
+        (name, what, annotation)
+        for name, target, annotation in stated
+        if (what := getattr(target, "attr", getattr(target, "id", ""))) in wanted
+    ]
+    assert len(known) > 10
+    assert [place for place in known if not re.search(rf"\b{wanted[place[1]]}\b", place[2])] == []
+
+
+_LINES = re.compile(r"""f?"(?:\\n)?  +(note|warning|doubt|slow|smaller|target|disputed|unjudged) +(?![ {])""")
+"""A line of a report that says more than a figure."""
+
+
+def test_no_report_prints_a_note_without_its_code() -> None:
+    assert _LINES.search('lines.append(f"  note        the batch is 1")')
+    assert not _LINES.search('lines.append(f"  note        {note.line()}")')
+    assert _LINES.findall(sources()) == []
+
+
+def test_a_note_keeps_its_code() -> None:
+    note = Note(NoteCode.BATCH, "made 1").of("input")
+    assert (note, note.code, note.line()) == ("input: made 1", NoteCode.BATCH, "input: made 1 (N0501)")
+    for copied in (pickle.loads(pickle.dumps(note)), copy.deepcopy(note)):
+        assert (copied, copied.code) == (note, note.code)
 
 
 def test_an_error_keeps_its_code() -> None:

@@ -132,7 +132,7 @@ def test_a_loop_without_a_version_for_the_core_is_said_in_words(emitc: Emitc, tm
     (tmp_path / "wide.tflite").write_bytes(write_tflite(net.spec((x,), (y,))))
     text = emitc("compile", tmp_path / "wide.tflite", "-o", "out", "--target", "cortex-m4f").out
     slow = "op 0 SOFTMAX (100 % of the estimated cycles) has no fpu kernel, because softmax has a portable version only"
-    assert f"  slow        {slow}\n" in text
+    assert f"  slow        {slow} (N0902)\n" in text
 
 
 # ---- which engine ----
@@ -154,7 +154,7 @@ def test_auto_is_numpy_where_no_engine_is_installed(emitc: Emitc) -> None:
     assert "elements differ from numpy (2 inputs" in text.out
     assert (
         "  reference   tflite_micro and ai_edge_litert are not installed (in a checkout of emitc: pip install -e"
-        ' ".[verify]"), so emitc\'s own numpy references decide\n'
+        ' ".[verify]"), so emitc\'s own numpy references decide (N1005)\n'
     ) in text.out
     content = emitc("verify", DIGITS, "--samples", 2, "--json").json
     assert (content["reference"], content["match"]) == ("numpy", True)

@@ -33,7 +33,7 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.emit.manifest import memory_plan
 from emitc.emit.stack import StackBound
-from emitc.errors import EmitcError, Where
+from emitc.errors import EmitcError, Note, NoteCode, Where
 from emitc.evaluate.evaluation import Class, Evaluation
 from emitc.evaluate.quality import OutputQuality, Quality
 from emitc.evaluate.quantization import Quantization
@@ -120,6 +120,7 @@ def json_of(name: str) -> set[str]:
     checked = Validation(1, (), 1, Wrong("a", ("op",), "t", 1)).to_json()
     wrong_layer = BoardDivergence(0, HostLayer(0, "ADD", "a", "int8", (1,), b"a"), 0, 1, (0,), "1", "2", 1.0, (0,))
     searched = Search("b", 1, 1, wrong_layer).to_json()
+    noted = {"notes": [Note(NoteCode.BATCH, "what").as_json()]}
     limited = {"budget": [Compared("ms", 1.0, 2.0).to_json()]}
     printed = {
         "compile": [
@@ -127,8 +128,9 @@ def json_of(name: str) -> set[str]:
             checked,
             {"smaller_arena": SmallerArena(1, 1.0).to_json()},
             limited,
+            noted,
         ],
-        "verify": [proof.to_json(), checked],
+        "verify": [proof.to_json(), checked, noted],
         "cost": [digits_cost().to_json()],
         "diff": [
             Difference(
@@ -154,7 +156,7 @@ def json_of(name: str) -> set[str]:
         ],
         "profile": [
             Profile(
-                ProfiledModel("a", "b", "c", (KnownLayer(0, "ADD", "a", 1),)), 1, 0, (Run(0, 1, (1,)),), ()
+                ProfiledModel("a", "b", "c", (KnownLayer(0, "ADD", "a", 1),)), 1, 1, (Run(0, 1, (1,)),), ()
             ).to_json()
         ],
         "npu-check": [NpuCheck("a", 1, 1, ("ADD",), 1, 1, 0, 1, 1, "tflm", 1, 0, 0, True).as_json()],

@@ -31,7 +31,7 @@ from emitc.cli import main
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.emit.manifest import SCHEMA
-from emitc.errors import CLASSES, Code, WarningCode
+from emitc.errors import CLASSES, Code, NoteCode, WarningCode
 from emitc.options import Options, check_options
 from emitc.report import inspection
 from emitc.report.catalogue import types_of
@@ -353,9 +353,9 @@ def error_table() -> str:
     return markdown(("code", "class", "meaning"), rows)
 
 
-def warning_table() -> str:
-    """The codes of warnings."""
-    rows = [(f"`{code.number}`", CLASSES["E" + code.number[1:3]], code.meaning) for code in WarningCode]
+def warning_table(codes: type[WarningCode] | type[NoteCode] = WarningCode) -> str:
+    """The codes of warnings, or of notes."""
+    rows = [(f"`{code.number}`", CLASSES["E" + code.number[1:3]], code.meaning) for code in codes]
     return markdown(("code", "class", "meaning"), rows)
 
 
@@ -368,6 +368,7 @@ def generated(what: str) -> str:
         "boards": board_table,
         "errors": error_table,
         "warnings": warning_table,
+        "notes": lambda: warning_table(NoteCode),
         "manifest": manifest_table,
         "figures": lambda: markdown(*TABLES[name]()),
     }
@@ -411,6 +412,7 @@ def test_every_command_the_operators_and_the_boards_are_generated() -> None:
         ("manifest.md", "manifest"),
         ("errors.md", "errors"),
         ("errors.md", "warnings"),
+        ("errors.md", "notes"),
         *(("cli.md", f"options {name}") for name in main.cli.commands),
         *((PAGE_OF.get(name, "benchmarks.md"), f"figures {name}") for name in TABLES),
     }

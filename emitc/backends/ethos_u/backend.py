@@ -9,7 +9,7 @@ from emitc.backends.ethos_u.configurations import Accelerator
 from emitc.backends.ethos_u.driver import Driven, Edge
 from emitc.backends.ethos_u.export_tflite import export, refusal
 from emitc.backends.ethos_u.subgraphs import Cut, convex_regions, cut, in_order, shared_with
-from emitc.errors import EmitcError, Where
+from emitc.errors import EmitcError, Note, NoteCode, Where
 from emitc.ethosu.effects import scratch_effects
 from emitc.ir import BoundNode, Graph, Node, Numerics
 from emitc.kernels import kernel_of
@@ -174,7 +174,8 @@ class EthosU(Driven):
             nodes = [made if i == place else node for i, node in enumerate(nodes) if i == place or node not in inside]
             regions.append(Region(indices[0], indices, macs, region.edge_bytes, answer.cycles, 1, _CACHE_OPERATIONS))
         refusals = tuple(Refusal(index, why) for index, why in sorted(reasons.items()))
-        notes = (f"vela {vela.version()} for {self.accelerator}, {self.configuration.memory}",) if compiled else ()
+        used_tool = f"vela {vela.version()} for {self.accelerator}, {self.configuration.memory}"
+        notes = (Note(NoteCode.TOOL, used_tool),) if compiled else ()
         if not compiled:
             return Offload(graph, (), refusals, notes)
         inner = {t.name for region, _ in compiled.values() for t in region.graph.tensors}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from emitc.backends.contract import Offload, Region
 from emitc.backends.ethos_u.driver import Driven, Edge, Placed
 from emitc.backends.ethos_u.places import Command, preserved_tensors
+from emitc.errors import Note, NoteCode
 from emitc.ir import BoundNode, Graph, Node, Tensor
 from emitc.kernels.npu.npu_command import SCRATCH_REGION, NpuCommand, layer, memory_of, pairs, real_inputs, real_outputs
 from emitc.kernels.state.state_variables import ReadVariable
@@ -56,8 +57,8 @@ class Commands(Driven):
             before = memory_of(bound)
             edge_bytes = sum(tensor.size_bytes for tensor, _ in (*inputs, *outputs))
             regions.append(Region(index, (index,), 0, edge_bytes, 0, 1, 2 * _REGIONS))
-        note = "vela has compiled the file: what its NPU operators compute is not known"
-        return Offload(graph, tuple(regions), (), (note,))
+        what = "vela has compiled the file: what its NPU operators compute is not known"
+        return Offload(graph, tuple(regions), (), (Note(NoteCode.TOOL, what),))
 
     def _sharing(self, graph: Graph, commands: Sequence[BoundNode]) -> None:
         """Finds the tensors that can lie where vela has placed them."""

@@ -20,7 +20,7 @@ import onnx.numpy_helper
 import onnx.reference
 import onnx.shape_inference
 
-from emitc.errors import CannotCompile, Code, EmitcError, Where
+from emitc.errors import CannotCompile, Code, EmitcError, Note, NoteCode, Where
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.onnx.branches import without_known_branches
 from emitc.frontends.onnx.contradictions import require_group, require_stated, require_types
@@ -96,7 +96,7 @@ class Reader:
         self.tensors: list[SourceTensor] = []
         self.values: dict[str, Value] = {}
         self.nodes: list[SourceNode] = []
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         self.blockers: list[EmitcError] = []
         self.unread: list[SourceNode] = []
         self.opsets = {opset.domain: opset.version for opset in model.opset_import}
@@ -232,7 +232,7 @@ class Reader:
             stated = list(given_shape(value.name, stated, dims))
         if stated[:1] == [-1]:
             stated[0] = 1
-            self.notes.append(f'input "{value.name}": open batch dimension made 1')
+            self.notes.append(Note(NoteCode.BATCH, f'input "{value.name}": open batch dimension made 1'))
         if -1 in stated:
             hint = f"give it: --shape {value.name}={','.join(str(d) if d > 0 else '?' for d in stated)}"
             why = f"its shape is {stated}"

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from emitc.errors import Note, NoteCode
 from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter
 from emitc.ir import Array
 from emitc.source import SourceTensor
@@ -168,7 +169,8 @@ def _use_storage_types(rewriter: SourceRewriter) -> None:
         rewriter.set(tensor.index, dtype=storage)
         if tensor.index in (*rewriter.inputs, *rewriter.outputs):
             what = "value" if tensor.dtype in _SMALL_INTEGERS else "value's bits"
-            rewriter.notes.append(f'"{tensor.name}" is {tensor.dtype}: one {what} in each {width}')
+            stored = f'"{tensor.name}" is {tensor.dtype}: one {what} in each {width}'
+            rewriter.notes.append(Note(NoteCode.STORAGE, stored))
 
 
 def codes(rewriter: SourceRewriter) -> None:

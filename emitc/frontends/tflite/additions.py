@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from emitc.errors import Note
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
 
@@ -13,7 +14,7 @@ class Additions:
     model: SourceModel
     tensors: list[SourceTensor] = field(init=False)
     nodes: list[SourceNode] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     next_node: int = field(init=False)
 
     def __post_init__(self) -> None:

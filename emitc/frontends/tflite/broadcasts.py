@@ -13,6 +13,7 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
+from emitc.errors import Note, NoteCode
 from emitc.frontends.tflite.additions import Additions
 from emitc.ir import Shape
 from emitc.source import SourceModel, SourceNode, SourceTensor
@@ -76,6 +77,7 @@ def with_few_loops(model: SourceModel) -> SourceModel:
             whole = work.tensor(tensor, name=f"{tensor.name}_repeated", shape=shape, data=None)
             work.node("BROADCAST_TO", (tensor, sizes), whole)
             inputs[place] = whole
-            work.notes.append(f"{node.where().op}: input {place} is repeated to {list(shape)} before")
+            note = Note(NoteCode.REPEATED, f"input {place} is repeated to {list(shape)} before")
+            work.notes.append(note.of(node.where().op))
         work.nodes.append(replace(node, inputs=tuple(inputs)))
     return work.finished()

@@ -9,6 +9,7 @@ Source  TFLite Micro's kernels, measured; CONCATENATION, ADD_N, PADV2 and REDUCE
 
 from dataclasses import replace
 
+from emitc.errors import Note, NoteCode
 from emitc.frontends.tflite.additions import Additions
 from emitc.ir import Quantization
 from emitc.source import SourceModel, SourceNode, SourceTensor
@@ -105,15 +106,17 @@ class _Rewriting(Additions):
         made = self.with_scale(target, fixed)
         self.nodes.append(replace(node, outputs=(made,)))
         self.reinterpret(made, target)
-        self.notes.append(
-            f"{node.where().op}: its numbers are those of scale {fixed.scale!r} and zero point {fixed.zero_point}, whatever its "
-            "output says, as in TFLite Micro"
+        what = (
+            f"its numbers are those of scale {fixed.scale!r} and zero point {fixed.zero_point}, whatever its output says, as in "
+            "TFLite Micro"
         )
+        self.notes.append(Note(NoteCode.OTHER_SCALE, what).of(node.where().op))
 
     def noted(self, node: SourceNode, changed: bool) -> None:
         """Says so where a scale is left out, unless the two are almost equal."""
         if changed and node.op_type not in _POOLS:
-            self.notes.append(f"{node.where().op}: the numbers stay under another scale, as in TFLite Micro")
+            note = Note(NoteCode.OTHER_SCALE, "the numbers stay under another scale, as in TFLite Micro")
+            self.notes.append(note.of(node.where().op))
 
 
 def _almost_equal(node: SourceNode) -> bool:

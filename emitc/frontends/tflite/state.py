@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from emitc.errors import DAMAGED, EmitcError, Where
+from emitc.errors import DAMAGED, EmitcError, Note, NoteCode, Where
 from emitc.frontends.state_initialisers import computation
 from emitc.frontends.subgraphs import called_subgraphs
 from emitc.frontends.tflite.subgraph_state import (
@@ -273,7 +273,7 @@ def with_state(source: SourceModel, signatures: int = 0) -> SourceModel:
         return replace(source, blockers=(*source.blockers, uncalled))
     several = f"subgraphs {', '.join(map(str, left))} are" if len(left) > 1 else f"subgraph {left[0]} is"
     note = f"{several} not compiled: no operator leads there, and the first entry point is what TFLite Micro runs"
-    return replace(source, notes=(*source.notes, note))
+    return replace(source, notes=(*source.notes, Note(NoteCode.SUBGRAPH, note)))
 
 
 def _only_initialises(source: SourceModel, index: int, signatures: int) -> bool:

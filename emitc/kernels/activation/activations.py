@@ -30,7 +30,7 @@ from functools import partial
 
 import numpy as np
 
-from emitc.errors import EmitcError
+from emitc.errors import EmitcError, Note, NoteCode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.activation import activations_int16
 from emitc.kernels.activation.int8_functions import through_float
@@ -422,15 +422,16 @@ _VARIANTS: dict[type[Op], tuple[Variant, ...]] = {
 """With the types that they have in both formats: except for Relu's, those of float32 are for ONNX models alone."""
 
 
-def _note(bound: BoundNode) -> str:
+def _note(bound: BoundNode) -> Note | None:
     """That RELU6 leaves the output's scale out of account."""
     op = bound.node.op
     same_encoding = op.numerics is Numerics.UNSIGNED or bound.input(0).quantization == bound.output.quantization
     if same_encoding or not isinstance(op, Relu6):
-        return ""
-    return (
+        return None
+    what = (
         "the output keeps the input's steps, whatever its scale says, as in TFLite Micro; LiteRT goes over to its scale"
     )
+    return Note(NoteCode.OTHER_SCALE, what)
 
 
 def _kernel(op: type[Op], name: str, summary: str, onnx: str = "") -> KernelDef:

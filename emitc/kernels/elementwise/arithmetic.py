@@ -21,6 +21,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from emitc.errors import Note, NoteCode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, out_of_proportion, require_dtypes
 from emitc.kernels.costs import UNKNOWN, Cost, Costs
@@ -169,14 +170,12 @@ def _applied(bound: BoundNode) -> str:
     return "NONE" if ignored else op.activation
 
 
-def _note(bound: BoundNode) -> str:
+def _note(bound: BoundNode) -> Note | None:
     """That an activation is left out."""
     activation = bound.op(Arithmetic).activation
-    return (
-        ""
-        if _applied(bound) == activation
-        else f"fused {activation} is left out, as in TFLite Micro; LiteRT applies it"
-    )
+    if _applied(bound) == activation:
+        return None
+    return Note(NoteCode.LEFT_OUT, f"fused {activation} is left out, as in TFLite Micro; LiteRT applies it")
 
 
 def _results(bound: BoundNode, a: Int64, b: Int64) -> Int64:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from emitc.errors import Note, NoteCode
 from emitc.ir import Array, BoundNode, DType, Op, Shape, Tensor
 from emitc.kernels.contract import (
     KernelDef,
@@ -111,12 +112,12 @@ def check(bound: BoundNode) -> None:
         _require_range(bound)
 
 
-def _note(bound: BoundNode) -> str:
+def _note(bound: BoundNode) -> Note | None:
     """That an activation which would limit int8 outputs further than their type is left out."""
     activation, y = bound.op(Svdf).activation, bound.output
     if in_float(bound) or activation_clamp(activation, y) == _whole(y):
-        return ""
-    return f"fused {activation} is left out, as in TFLite Micro"
+        return None
+    return Note(NoteCode.LEFT_OUT, f"fused {activation} is left out, as in TFLite Micro")
 
 
 def _require_symmetric(bound: BoundNode) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from emitc.errors import EmitcError, Where, first_name
@@ -163,7 +164,12 @@ def _view(m: dict[str, Any]) -> View:
         state_bytes=_number(m["state_bytes"]),
         constant_bytes=_number(m["constant_bytes"]),
         macs=_number(m["macs"], 1 << 60),
-        notes=tuple(map(_text, _list(m["notes"], MOST_LAYERS))),
+        notes=tuple(
+            f"{_text(note)} ({_text(code)})" if code else _text(note)
+            for note, code in zip_longest(
+                _list(m["notes"], MOST_LAYERS), _list(m.get("note_codes", []), MOST_LAYERS), fillvalue=""
+            )
+        ),
         passes=tuple(
             (_text(p["name"]), _number(p["changes"]), _number(p["nodes_before"]), _number(p["nodes_after"]))
             for p in _list(m["passes"], 1000)

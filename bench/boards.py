@@ -11,6 +11,7 @@
 Instructions are counted exactly by a QEMU plugin and are the same in every run; they are not cycles. Flash is what the
 model, the runtime and the library routines that they pull in take in the linked image; TFLite Micro's figure is its
 whole image without the harness. `--compare OLD.json` shows what changed since an earlier run.
+It is no `emitc sweep`, which records neither layers nor bytes of code and state.
 """
 
 from __future__ import annotations

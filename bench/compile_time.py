@@ -7,6 +7,7 @@ Each model is compiled with the options and checks that are the default, by a pr
 the system counts for the process, user and system together. Other processes slow it down a little all the same; the least of the
 runs is the one that they changed least. Imports are timed as a process that loads the same modules in the same order and does
 nothing else. `--residual` measures a network of so many convolutions that it makes, with an addition after every third one.
+It is no `emitc sweep`, which does not time a process.
 """
 
 from __future__ import annotations

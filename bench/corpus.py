@@ -14,6 +14,7 @@ and how many elements of the outputs differ in the end. Otherwise a model `diffe
 lists every operator without code and why; `refused` says what is wrong with the file; `no engine` names a model that
 compiles, but that no golden engine runs. The corpus lies next to the checkout (../shared/models); without it there is
 nothing to do, and the command says so.
+It is no `emitc sweep`, whose proofs have neither sanitizers nor vectors and do not say what each operator gives.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ is not booted a second time: its row names that mode (`same_as`) and has its fig
 `match`: every bit, and no guard byte touched. `floats`: a float output has other bits, within the tolerance of the host's proof.
 `differs`: other outputs. `failed`: the firmware wrote outside of its memory, or did not come to its end. `too large`: for the
 board. `unsupported`: no code for it in this mode.
+It is no `emitc sweep`, which boots without guard bytes and does not compare code.
 """
 
 from __future__ import annotations

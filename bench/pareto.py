@@ -11,17 +11,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.output import write_json
-from emitc.boards.verify import on_emulator
-from emitc.compiler import compile_model
-from emitc.errors import EmitcError
+from bench.output import add_sweep_options, swept, write_json
 from emitc.options import Options
 from emitc.report.tables import table
-from emitc.target import load_board
 
 HERE = Path(__file__).resolve().parent
 NETS = ("ic_resnet_int8", "vww_96_int8", "mobilenet_v1_0.25_128_uint8")
@@ -31,40 +26,25 @@ SHARES = (1.0, 1.25, 1.5, 2.0, 3.0)
 Row = dict[str, Any]
 
 
-def measure(model: Path, name: str, options: Options) -> Row:
-    """A compiled network on the board: its flash in bytes, its cycles, its arena in bytes."""
-    compiled = compile_model(model, options)
-    with tempfile.TemporaryDirectory(prefix="emitc-pareto-") as folder:
-        result = on_emulator(compiled, BOARD, reference="auto", samples=1, seed=0, layers=False, workdir=Path(folder))
-    assert result.match
-    assert result.estimate is not None
-    return {
-        "model": model.stem,
-        "options": name,
-        "flash_bytes": result.model_flash_bytes,
-        "constant_bytes": compiled.program.constant_bytes,
-        "arena_bytes": result.arena_bytes,
-        "cycles": round(result.estimate.zero_wait.cycles),
-    }
-
-
-def rows_of(model: Path) -> list[Row]:
-    """The network in all ways; a budget that changes nothing is left out, and so is one that no kernels meet."""
-    target = load_board(BOARD).target
-    plain = Options(target=target, package="platformio")
-    rows = [
-        measure(model, "--optimize size", Options(target=target, package="platformio", optimize="size")),
-        measure(model, "", plain),
-    ]
-    for share in SHARES:
-        budget = round(rows[0]["constant_bytes"] * share)
-        try:
-            row = measure(
-                model, f"--flash-budget {budget}", Options(target=target, package="platformio", flash_budget=budget)
-            )
-        except EmitcError as error:
-            print(f"{model.stem}, {budget} bytes: {error}", file=sys.stderr)
+def measured(model: Path, variants: dict[str, Options], arguments: argparse.Namespace) -> list[Row]:
+    """A network on the board: its flash in bytes, its cycles, its arena in bytes; without budgets that no kernels meet."""
+    rows = []
+    for row in swept([model], [BOARD], variants, arguments):
+        if row["error"]:
+            print(f"{model.stem}, {row['options']}: {row['error']['what']}: {row['error']['why']}", file=sys.stderr)
             continue
+        assert row["match"]
+        figures = {name: row[name] for name in ("options", "flash_bytes", "constant_bytes", "arena_bytes")}
+        rows.append({"model": model.stem, **figures, "cycles": row["estimated_cycles"]})
+    return rows
+
+
+def rows_of(model: Path, arguments: argparse.Namespace) -> list[Row]:
+    """The network in all ways; a budget that changes nothing is left out, and so is one that no kernels meet."""
+    rows = measured(model, {"--optimize size": Options(optimize="size"), "": Options()}, arguments)
+    budgets = [round(rows[0]["constant_bytes"] * share) for share in SHARES]
+    variants = {f"--flash-budget {budget}": Options(flash_budget=budget) for budget in budgets}
+    for row in measured(model, variants, arguments):
         if all((row["flash_bytes"], row["cycles"]) != (known["flash_bytes"], known["cycles"]) for known in rows):
             rows.append(row)
     return rows
@@ -99,10 +79,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.pareto", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", type=Path, default=HERE.parent.parent / "shared" / "models" / "tflite")
     parser.add_argument("--json", type=Path)
+    add_sweep_options(parser)
     arguments = parser.parse_args()
     if not arguments.models.is_dir():
         parser.error(f"{arguments.models} is not there: pass --models DIR with the .tflite files")
-    rows = [row for net in NETS for row in rows_of(arguments.models / f"{net}.tflite")]
+    rows = [row for net in NETS for row in rows_of(arguments.models / f"{net}.tflite", arguments)]
     print(table(COLUMNS, lines(rows)))
     write_json(arguments.json, {"what": "flash and estimated cycles of one inference on a Cortex-M4F", "rows": rows})
 

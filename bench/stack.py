@@ -6,6 +6,7 @@
 
 The stated bytes are the deepest path in the call graph of the target's compiler (emitc/boards/stack.py). The measured bytes
 are the painted ones below the caller of `<m>_run`. A bound must never be less. The exit code is 1 where one is.
+It is no `emitc sweep`, which has one figure of the stack for each job, and boots no model without an engine.
 The corpus lies next to the checkout (../shared/models); without it there is nothing to do, and the command says so.
 """
 

@@ -13,24 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from bench.boards import NETS
-from bench.output import write_json
-from emitc.boards.verify import on_emulator
+from bench.output import add_sweep_options, swept, write_json
 from emitc.compiler import compile_model
+from emitc.options import Options
 from emitc.report.tables import table
-from emitc.target import load_board
 from emitc.verify.weights_attack import attack
 
 
-def cost(model: Path, board: str) -> dict[str, Any]:
+def costs(models: list[Path], arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Instructions of one inference with weights in the C and in a file."""
-    counts = {}
-    for weights in ("built-in", "external"):
-        made = compile_model(model, target=load_board(board).target, package="platformio", weights=weights)
-        result = on_emulator(made, board, reference="auto", samples=1, seed=0, layers=False, workdir=None).as_json()
-        assert result["match"], f"{model.stem} on {board} with {weights} weights"
-        counts[weights] = result["instructions"]
-    more = counts["external"] / counts["built-in"] - 1
-    return {"model": model.stem, "board": board, **counts, "more": round(100 * more, 2)}
+    variants = {weights: Options(weights=weights) for weights in ("built-in", "external")}
+    rows = swept(models, arguments.boards, variants, arguments)
+    made = []
+    for row, other in zip(rows[::2], rows[1::2], strict=True):
+        assert row["match"] and other["match"], f"{row['model']} on {row['board']}"
+        counts = {one["options"]: one["instructions"] for one in (row, other)}
+        more = round(100 * (counts["external"] / counts["built-in"] - 1), 2)
+        made.append({"model": Path(row["model"]).stem, "board": row["board"], **counts, "more": more})
+    return sorted(made, key=lambda row: arguments.boards.index(row["board"]))
 
 
 def offered(model: Path, target: str, mutants: int, hostile: int) -> dict[str, Any]:
@@ -49,9 +49,10 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=0)
     parser.add_argument("--hostile", type=int, default=0)
     parser.add_argument("--json", type=Path)
+    add_sweep_options(parser)
     values = parser.parse_args()
     paths = [values.models / f"{net}.tflite" for net in values.nets]
-    rows = [cost(path, board) for board in values.boards for path in paths]
+    rows = costs(paths, values) if values.boards else []
     if values.mutants or values.hostile:
         rows += [offered(path, target, values.mutants, values.hostile) for target in values.targets for path in paths]
     for group in ([row for row in rows if "more" in row], [row for row in rows if "more" not in row]):

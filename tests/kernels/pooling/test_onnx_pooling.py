@@ -149,6 +149,13 @@ def test_averages_between_dequantize_and_quantize_have_the_engines_bits(quantiza
     check_fused(proven, "GlobalAveragePool")
 
 
+def test_averages_of_16_bits_have_the_engines_bits() -> None:
+    """Of fewer and of more channels than a word has bytes."""
+    proven = prove_onnx(dequantized_averages("int16_offset")[-4:], 6)
+    proven.check()
+    check_fused(proven, "GlobalAveragePool")
+
+
 def ordered_averages(opset: int) -> list[OnnxCase]:
     """Averages of opsets in which the order of the engine's sums depends on the window."""
     wide = {

@@ -269,24 +269,49 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_winograd_outputs(const int32_t *sums, int32
     return acc;
 }
 
-/* The outputs of one channel: for each four places from `to` on, where pixels go from y on, emitc_output_up or
- * emitc_output_away of emitc_winograd_outputs. The sums of a window are `step` bytes after those of the one before
- * it. */
+/* The outputs of one channel: for each four places from `to` on, where pixels go from y on, emitc_output_up,
+ * emitc_output_away or emitc_output_float of emitc_winograd_outputs. The sums of a window are `step` bytes after those
+ * of the one before it. */
+#define EMITC_WINOGRAD_BY_UP emitc_output by
+#define EMITC_WINOGRAD_BY_AWAY emitc_output by
+#define EMITC_WINOGRAD_BY_FLOAT float factor, int32_t offset
 #if EMITC_TILE_ASM
-#define EMITC_WINOGRAD_UP(sum) \
+/* Four sums as outputs. They are 8, 4, 2 and 2 times what they should be, multipliers take twice that. */
+#define EMITC_WINOGRAD_ONE_UP(sum) \
     "smmlar %[" #sum "], %[" #sum "], %[q31], %[start]\n\t" \
     "asr %[" #sum "], %[" #sum "], %[right]\n\t" \
     "ssat %[" #sum "], #8, %[" #sum "]\n\t"
-#define EMITC_WINOGRAD_AWAY(sum) \
+#define EMITC_WINOGRAD_ONE_AWAY(sum) \
     "smmulr %[" #sum "], %[" #sum "], %[q31]\n\t" \
     "add %[" #sum "], %[" #sum "], %[" #sum "], asr #31\n\t" \
     "add %[" #sum "], %[" #sum "], %[start]\n\t" \
     "asr %[" #sum "], %[" #sum "], %[right]\n\t" \
     "ssat %[" #sum "], #8, %[" #sum "]\n\t"
-#define EMITC_WINOGRAD_FUNCTION(name, output, text) \
+#define EMITC_WINOGRAD_ALL(one) \
+    "asr %[m3], %[m3], #1\n\tasr %[m0], %[m0], #2\n\t" one(m5) one(m1) one(m3) one(m0)
+#define EMITC_WINOGRAD_ALL_UP EMITC_WINOGRAD_ALL(EMITC_WINOGRAD_ONE_UP)
+#define EMITC_WINOGRAD_ALL_AWAY EMITC_WINOGRAD_ALL(EMITC_WINOGRAD_ONE_AWAY)
+/* Bits after the point are dropped as the sums become float32. They are 0, so each is rounded once. */
+#define EMITC_WINOGRAD_PLACE(sum) "qadd %[" #sum "], %[" #sum "], %[offset]\n\tssat %[" #sum "], #8, %[" #sum "]\n\t"
+#define EMITC_WINOGRAD_ALL_FLOAT \
+    "vmov s0, s1, %[m0], %[m3]\n\tvmov s2, s3, %[m1], %[m5]\n\t" \
+    "vcvt.f32.s32 s0, s0, #3\n\tvcvt.f32.s32 s1, s1, #2\n\t" \
+    "vcvt.f32.s32 s2, s2, #1\n\tvcvt.f32.s32 s3, s3, #1\n\t" \
+    "vmul.f32 s0, s0, %[factor]\n\tvmul.f32 s1, s1, %[factor]\n\t" \
+    "vmul.f32 s2, s2, %[factor]\n\tvmul.f32 s3, s3, %[factor]\n\t" \
+    "vcvtr.s32.f32 s0, s0\n\tvcvtr.s32.f32 s1, s1\n\tvcvtr.s32.f32 s2, s2\n\tvcvtr.s32.f32 s3, s3\n\t" \
+    "vmov %[m0], %[m3], s0, s1\n\tvmov %[m1], %[m5], s2, s3\n\t" \
+    EMITC_WINOGRAD_PLACE(m0) EMITC_WINOGRAD_PLACE(m3) EMITC_WINOGRAD_PLACE(m1) EMITC_WINOGRAD_PLACE(m5)
+#define EMITC_WINOGRAD_WITH_UP [q31] "r"(by.q31), [right] "r"(by.right), [start] "r"(by.start)
+#define EMITC_WINOGRAD_WITH_AWAY EMITC_WINOGRAD_WITH_UP
+#define EMITC_WINOGRAD_WITH_FLOAT [factor] "t"(factor), [offset] "r"(offset)
+#define EMITC_WINOGRAD_CLOBBERED_UP "cc", "memory"
+#define EMITC_WINOGRAD_CLOBBERED_AWAY EMITC_WINOGRAD_CLOBBERED_UP
+#define EMITC_WINOGRAD_CLOBBERED_FLOAT "cc", "memory", "s0", "s1", "s2", "s3"
+#define EMITC_WINOGRAD_FUNCTION(name, how) \
     EMITC_ALWAYS_INLINE void name( \
         const int32_t *sums, int32_t step, int32_t bias, const uint16_t *to, const uint16_t *end, int8_t *y, \
-        emitc_output by) \
+        EMITC_WINOGRAD_BY_##how) \
     { \
         int32_t m0, m1, m2, m3, m4, m5; \
         __asm__ volatile( \
@@ -305,8 +330,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_winograd_outputs(const int32_t *sums, int32
             "mla %[m5], %[m5], %[third], %[bias]\n\tmla %[m1], %[m1], %[third], %[bias]\n\t" \
             "mul %[m3], %[m3], %[third]\n\tmul %[m0], %[m0], %[third]\n\t" \
             "add %[m3], %[m3], %[bias], lsl #1\n\tadd %[m0], %[m0], %[bias], lsl #2\n\t" \
-            "asr %[m3], %[m3], #1\n\tasr %[m0], %[m0], #2\n\t" \
-            text(m5) text(m1) text(m3) text(m0) \
+            EMITC_WINOGRAD_ALL_##how \
             "ldrh %[m2], [%[to], #6]\n\tldrh %[m4], [%[to], #4]\n\t" \
             "strb %[m5], [%[y], %[m2]]\n\tstrb %[m1], [%[y], %[m4]]\n\t" \
             "ldrh %[m2], [%[to], #2]\n\tldrh %[m4], [%[to]], #8\n\t" \
@@ -316,27 +340,37 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_winograd_outputs(const int32_t *sums, int32
             "bne 1b" \
             : [m0] "=&r"(m0), [m1] "=&r"(m1), [m2] "=&r"(m2), [m3] "=&r"(m3), [m4] "=&r"(m4), [m5] "=&r"(m5), \
               [sums] "+r"(sums), [to] "+r"(to) \
-            : [step] "I"(step), [third] "r"(0xaaaaaaabu), [bias] "r"(2 * (uint32_t)bias), [q31] "r"(by.q31), \
-              [right] "r"(by.right), [start] "r"(by.start), [y] "r"(y), [end] "m"(end) \
-            : "cc", "memory"); \
+            : [step] "I"(step), [third] "r"(0xaaaaaaabu), [bias] "r"(2 * (uint32_t)bias), [y] "r"(y), [end] "m"(end), \
+              EMITC_WINOGRAD_WITH_##how \
+            : EMITC_WINOGRAD_CLOBBERED_##how); \
     }
-#else
-#define EMITC_WINOGRAD_FUNCTION(name, output, text) \
+#endif
+#define EMITC_WINOGRAD_OUTPUT_UP(acc) emitc_output_up(acc, by)
+#define EMITC_WINOGRAD_OUTPUT_AWAY(acc) emitc_output_away(acc, by)
+#define EMITC_WINOGRAD_OUTPUT_FLOAT(acc) emitc_output_float(acc, factor, offset)
+#define EMITC_WINOGRAD_PLAIN(name, how) \
     EMITC_ALWAYS_INLINE void name( \
         const int32_t *sums, int32_t step, int32_t bias, const uint16_t *to, const uint16_t *end, int8_t *y, \
-        emitc_output by) \
+        EMITC_WINOGRAD_BY_##how) \
     { \
         for (; to != end; to += 4) { \
             const emitc_acc4 acc = emitc_winograd_outputs(sums, bias); \
-            y[to[3]] = output(acc.a3, by); \
-            y[to[2]] = output(acc.a2, by); \
-            y[to[1]] = output(acc.a1, by); \
-            y[to[0]] = output(acc.a0, by); \
+            y[to[3]] = EMITC_WINOGRAD_OUTPUT_##how(acc.a3); \
+            y[to[2]] = EMITC_WINOGRAD_OUTPUT_##how(acc.a2); \
+            y[to[1]] = EMITC_WINOGRAD_OUTPUT_##how(acc.a1); \
+            y[to[0]] = EMITC_WINOGRAD_OUTPUT_##how(acc.a0); \
             sums += step / 4; \
         } \
     }
+#if !EMITC_TILE_ASM
+#define EMITC_WINOGRAD_FUNCTION EMITC_WINOGRAD_PLAIN
 #endif
-EMITC_WINOGRAD_FUNCTION(emitc_winograd_up, emitc_output_up, EMITC_WINOGRAD_UP)
-EMITC_WINOGRAD_FUNCTION(emitc_winograd_away, emitc_output_away, EMITC_WINOGRAD_AWAY)
+EMITC_WINOGRAD_FUNCTION(emitc_winograd_up, UP)
+EMITC_WINOGRAD_FUNCTION(emitc_winograd_away, AWAY)
+#if defined(__ARM_FP)
+EMITC_WINOGRAD_FUNCTION(emitc_winograd_float, FLOAT)
+#else
+EMITC_WINOGRAD_PLAIN(emitc_winograd_float, FLOAT)
+#endif
 
 #endif

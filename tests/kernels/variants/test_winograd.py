@@ -24,6 +24,8 @@ from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
 from tests.support.layer_cases import Scales, Slide, conv_2d
 from tests.support.models.image_nets import ImageNet
+from tests.support.onnx_op import OnnxCase, computed
+from tests.support.onnx_op import model_of as onnx_model_of
 from tests.support.single_op import Case, model_of, prove
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
@@ -79,6 +81,43 @@ def test_on_an_emulated_core(variant: str, tmp_path: Path) -> None:
     model.write_bytes(write_tflite(model_of(list(cases()))))
     asked = tuple((index, variant) for index in range(len(list(cases()))))
     compiled = compile_model(model, target="cortex-m4", package="platformio", variants=asked)
+    result = on_emulator(compiled, "qemu_m4", reference="numpy", samples=2, seed=1, layers=False, workdir=tmp_path)
+    assert result.match
+
+
+def _by_factors(height: int, width: int, depth: int, channels: int, *, scale: float = 0.05) -> OnnxCase:
+    """ONNX requantizes by float32 factors; of an even number of channels each has its own. scale: of the output."""
+    rng = np.random.default_rng(100 * height + width)
+    scales = rng.uniform(0.002, 0.01, channels).astype(np.float32) if channels % 2 == 0 else np.array(0.004, np.float32)
+    inputs = {
+        "x": computed((1, depth, height, width), "int8"), "xs": np.array(0.05, np.float32), "xz": np.array(3, np.int8),
+        "w": rng.integers(-127, 128, (channels, depth, 3, 3), np.int8), "ws": scales, "wz": np.zeros(scales.shape, np.int8),
+        "ys": np.array(scale, np.float32), "yz": np.array(-7, np.int8), "b": rng.integers(-3000, 3000, channels, np.int32),
+    }  # fmt: skip
+    name = f"factors_{height}x{width}x{depth}x{channels}_{scale}"
+    return OnnxCase(name, "QLinearConv", inputs, {"pads": [1, 1, 1, 1]})
+
+
+FACTORS = [
+    *(_by_factors(*shape) for shape in ((1, 1, 4, 4), (2, 3, 8, 5), (5, 4, 12, 6), (6, 9, 4, 7), (3, 17, 16, 4))),
+    _by_factors(4, 7, 8, 4, scale=1e-9),  # beyond int32 once they are scaled
+    _by_factors(4, 6, 8, 4, scale=0.5),
+]
+
+
+@pytest.mark.skipif(
+    not (shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm")), reason="needs the Arm tools and QEMU"
+)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_float_factors(variant: str, tmp_path: Path) -> None:
+    """The same on this machine and on the emulated core, where the float unit has part in it."""
+    model = tmp_path / "factors.onnx"
+    model.write_bytes(onnx_model_of(FACTORS).SerializeToString())
+    asked = tuple((index, variant) for index in range(len(FACTORS)))
+    compiled = compile_model(model, target="cortex-m4f", package="platformio", variants=asked)
+    assert sum(step.variant == variant for step in compiled.program.steps) == len(FACTORS)
+    assert all("_f32" in step.kernel for step in compiled.program.steps if step.variant == variant)
+    assert verify(compiled, samples=2).match
     result = on_emulator(compiled, "qemu_m4", reference="numpy", samples=2, seed=1, layers=False, workdir=tmp_path)
     assert result.match
 

@@ -5,9 +5,10 @@ Inside, activations are NHWC and convolution weights OHWI. Nodes refer to tensor
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -316,6 +317,11 @@ class Graph:
 
     def tensor(self, name: str) -> Tensor:
         return self._by_name[name]
+
+    @cached_property
+    def sizes(self) -> Mapping[str, int]:
+        """The bytes of each tensor."""
+        return {tensor.name: tensor.size_bytes for tensor in self.tensors}
 
     def has_tensor(self, name: str) -> bool:
         return name in self._by_name

@@ -10,8 +10,6 @@ from emitc.frontends.empty_parts import without_empty_parts
 from emitc.frontends.onnx.layout import channels_last
 from emitc.frontends.onnx.quantization import quantization_on_tensors
 from emitc.frontends.subgraphs import rewritten
-from emitc.frontends.tflite.npu import with_npu_operands
-from emitc.frontends.tflite.reader import known_shapes, read_tflite
 from emitc.ir import Shape
 from emitc.kernels.contract import KernelDef
 from emitc.source import SourceModel
@@ -51,11 +49,14 @@ def read_source(
     """
     try:
         if is_onnx(path, data):
-            # Imported here: the package takes a third of a second, which a TFLite model need not pay.
+            # Imported here, as for TFLite: the packages take a third and a tenth of what a small model takes as a whole.
             from emitc.frontends.onnx.reader import read_onnx
 
             model = read_onnx(data, shapes, path.parent, custom)
             return rewritten(model, lambda part: channels_last(quantization_on_tensors(without_empty_parts(part))))
+        from emitc.frontends.tflite.npu import with_npu_operands
+        from emitc.frontends.tflite.reader import known_shapes, read_tflite
+
         source = with_npu_operands(read_tflite(data, shapes), data)
         known_shapes(shapes, source)
     except EmitcError as error:

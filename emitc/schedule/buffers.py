@@ -7,7 +7,7 @@ there on. An overlap that a layer or a segment declares applies only where its i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import lcm
@@ -60,12 +60,11 @@ def step_of(graph: Graph, stage: Stage, moved: Mapping[str, int], hosts: Hosts) 
 def arena_buffers(graph: Graph, stages: Sequence[Stage], alignment: int, hosts: Hosts) -> tuple[Buffer, ...]:
     """The arena's buffers with their live ranges, named after the tensors that own the bytes (`buffer_name`)."""
     steps = [step_of(graph, stage, moved, hosts) for stage, moved in placed(stages)]
-    sizes = {t.name: t.size_bytes for t in graph.tensors}
-    last: dict[str, int] = {}
+    sizes, last = graph.sizes, dict[str, int]()
     for stage, moved in placed(stages):
         if stage.moved:
             last[stage.moved] = moved.get(stage.moved, 0) + 1
-            sizes[buffer_name(stage.moved, last[stage.moved])] = sizes[stage.moved]
+            sizes = {**sizes, buffer_name(stage.moved, last[stage.moved]): sizes[stage.moved]}
     roots = [graph.root(name).name for name in graph.outputs if in_arena(graph, name)]
     outputs = dict.fromkeys(buffer_name(root, last.get(root, 0)) for root in roots)
     return buffers_of(steps, sizes, graph.written_inputs, tuple(outputs), alignment)
@@ -129,7 +128,7 @@ def _overlaps(graph: Graph, stage: Stage) -> list[tuple[str, str, int, int]]:
     if stage.segment is not None:
         segment = stage.segment
         return [(segment.source, segment.target, segment.distance_bytes, 1)] if segment.source else []
-    if stage.moved:
+    if stage.moved or not stage.nodes[0].layer.overlaps:
         return []
     (node,) = stage.nodes
     roots = [graph.root(t.name).name for t in node.inputs]
@@ -142,40 +141,56 @@ def _overlaps(graph: Graph, stage: Stage) -> list[tuple[str, str, int, int]]:
     return overlaps
 
 
-def _safe(
-    graph: Graph, position: int, stage: Stage, moved: Mapping[str, int], live: Mapping[str, LiveRange], hosts: Hosts
-) -> dict[tuple[str, str], tuple[int, int]]:
-    """By buffers that a stage reads and writes: the least distance at which they may share bytes, and its multiple."""
-    overlaps = _overlaps(graph, stage)
-    if not overlaps:
-        return {}
+Safe = Mapping[tuple[str, str], tuple[int, int]]
+"""By buffers that a stage reads and writes: the least distance at which they may share bytes, and its multiple."""
+
+
+def safe_overlaps(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], hosts: Hosts) -> tuple[Safe, ...]:
+    """What of the buffers of each stage may share bytes."""
+    live = {buffer.name: buffer.live for buffer in buffers}
     kept = {graph.root(name).name for name in graph.outputs}
-    covered = {operand for operand, *_ in overlaps}
-    read = [graph.root(t.name).name for node in stage.nodes for t in node.inputs if stage.segment is None]
-    separate = {place_of(hosts, root)[0] for root in read if root not in covered}
+    return tuple(
+        _safe(graph, stage, position, moved, live, kept, hosts)
+        for position, (stage, moved) in enumerate(placed(stages))
+    )
+
+
+def _safe(
+    graph: Graph,
+    stage: Stage,
+    position: int,
+    moved: Mapping[str, int],
+    live: Mapping[str, LiveRange],
+    kept: Collection[str],
+    hosts: Hosts,
+) -> Safe:
+    """Of one stage. kept: roots of the graph's outputs."""
+    overlaps = _overlaps(graph, stage)
     safe: dict[tuple[str, str], tuple[int, int]] = {}
     for operand, output, distance, multiple in overlaps:
         (source, read_at), (target, written_at) = place_of(hosts, operand), place_of(hosts, output)
         name = buffer_name(source, moved.get(source, 0))
-        if source in kept or source in separate:
-            continue
         if name not in live or target not in live:  # a place inside some scratch is settled
             continue
-        above = distance - read_at + written_at
-        if source == target or above > graph.tensor(target).size_bytes or above % multiple:
+        if live[name].end != position + 1 or live[target].first != position or source in kept or source == target:
             continue
-        if live[name].end == position + 1 and live[target].first == position:
-            others = safe.get((name, target), (above, 1))
-            safe[name, target] = max(above, others[0]), lcm(multiple, others[1])
+        above = distance - read_at + written_at
+        if above > graph.tensor(target).size_bytes or above % multiple:
+            continue
+        read = () if stage.segment else (graph.root(t.name).name for node in stage.nodes for t in node.inputs)
+        covered = {other for other, *_ in overlaps}
+        if any(place_of(hosts, root)[0] == source for root in read if root not in covered):
+            continue
+        others = safe.get((name, target), (above, 1))
+        safe[name, target] = max(above, others[0]), lcm(multiple, others[1])
     return safe
 
 
-def in_multiples(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], hosts: Hosts) -> tuple[Buffer, ...]:
+def in_multiples(buffers: Sequence[Buffer], safe: Iterable[Safe]) -> tuple[Buffer, ...]:
     """The buffers, those at such offsets that overlap only at a multiple of some bytes."""
-    live = {buffer.name: buffer.live for buffer in buffers}
     multiples: dict[str, int] = {}
-    for position, (stage, moved) in enumerate(placed(stages)):
-        for pair, (_, multiple) in _safe(graph, position, stage, moved, live, hosts).items():
+    for overlaps in safe:
+        for pair, (_, multiple) in overlaps.items():
             multiples |= {name: lcm(multiple, multiples.get(name, 1)) for name in pair}
     return tuple(
         replace(buffer, multiple=multiple) if (multiple := multiples.get(buffer.name, 1)) != buffer.multiple else buffer
@@ -183,11 +198,14 @@ def in_multiples(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer
     )
 
 
-def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], hosts: Hosts) -> tuple[Distance, ...]:
+def distances(
+    graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], hosts: Hosts, safe: Sequence[Safe]
+) -> tuple[Distance, ...]:
     """The overlaps that are safe: the input's buffer dies at the stage, and no other operand of the stage shares it, but
     one that may be overlapped as well: the larger distance counts then.
 
     A graph output is needed after the last stage, although its live range ends there. A tensor may be moved anywhere.
+    safe: as `safe_overlaps` gives it for the same buffers.
     """
     live = {buffer.name: buffer.live for buffer in buffers}
     result: list[Distance] = []
@@ -196,8 +214,7 @@ def distances(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffer], 
             count = moved.get(stage.moved, 0)
             size = graph.tensor(stage.moved).size_bytes
             result.append(Distance(buffer_name(stage.moved, count), buffer_name(stage.moved, count + 1), above=-size))
-        safe = _safe(graph, position, stage, moved, live, hosts)
-        result += [Distance(*pair, above=above, below=None) for pair, (above, _) in safe.items()]
+        result += [Distance(*pair, above=above, below=None) for pair, (above, _) in safe[position].items()]
         if stage.segment is not None:
             result += _in_segment(graph, stage, position, moved, live, hosts)
     return tuple(result)

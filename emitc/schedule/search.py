@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from types import MappingProxyType
 
@@ -25,6 +26,7 @@ from emitc.schedule.buffers import (
     parts_in,
     pinned,
     pins_of,
+    safe_overlaps,
     step_distances,
     step_of,
 )
@@ -102,7 +104,7 @@ class MemorySchedule:
     hosts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _ScheduleSearch:
     """Plans of schedules of one graph. every: its nodes in order of execution; elided: the copies among them that vanish; costs:
     cycles by a node's index; target_bytes: an arena that is small enough, so that none below is searched for.
@@ -116,35 +118,35 @@ class _ScheduleSearch:
     costs: Mapping[int, float] = field(default_factory=dict)
     target_bytes: int = 0
 
-    @property
+    @cached_property
     def hosts(self) -> dict[str, tuple[str, int]]:
         """The tensors that lie inside others."""
         return hosts_of(self.elided)
 
-    @property
+    @cached_property
     def nodes(self) -> tuple[LoweredNode, ...]:
         """The nodes that do not vanish."""
         gone = {copy.node for copy in self.elided}
         return tuple(node for node in self.every if node.bound.node.index not in gone)
 
-    def buffers(self, stages: Sequence[Stage]) -> tuple[tuple[Buffer, ...], tuple[PinnedBuffer, ...]]:
-        """The buffers to plan, and the buffers that lie inside them."""
+    def buffers(
+        self, stages: Sequence[Stage]
+    ) -> tuple[tuple[Buffer, ...], tuple[PinnedBuffer, ...], tuple[Distance, ...]]:
+        """The buffers to plan, the buffers that lie inside them, and which of the former may share memory."""
         buffers = arena_buffers(self.graph, stages, self.alignment, self.hosts)
         outer, inner = pinned(buffers, pins_of(self.graph, self.nodes))
+        pairs: tuple[Distance, ...] = ()
         if "overlap" not in self.without:
-            outer = in_multiples(self.graph, stages, outer, self.hosts)
-        return outer, (*inner, *parts_in(self.graph, outer, self.hosts))
-
-    def pairs(self, stages: Sequence[Stage], buffers: Sequence[Buffer]) -> tuple[Distance, ...]:
-        """Which buffers may share memory."""
-        return () if "overlap" in self.without else distances(self.graph, stages, buffers, self.hosts)
+            safe = safe_overlaps(self.graph, stages, outer, self.hosts)
+            outer = in_multiples(outer, safe)
+            pairs = distances(self.graph, stages, outer, self.hosts, safe)
+        return outer, (*inner, *parts_in(self.graph, outer, self.hosts)), pairs
 
     def planned(
         self, stages: tuple[Stage, ...], *, effort: float = _EFFORT, useful_bytes: int | None = None
     ) -> MemorySchedule:
         """The schedule with its plan. effort: 0 for no search where first fit misses the bound. useful_bytes: as in `plan`."""
-        buffers, inside = self.buffers(stages)
-        pairs = self.pairs(stages, buffers)
+        buffers, inside, pairs = self.buffers(stages)
         result = plan(
             buffers,
             pairs,
@@ -159,8 +161,7 @@ class _ScheduleSearch:
 
     def movable(self, stages: Sequence[Stage]) -> list[tuple[int, str]]:
         """Tensors that trail one tensor and are trailed by the next, with the stage before which they could be moved."""
-        buffers, _ = self.buffers(stages)
-        pairs = self.pairs(stages, buffers)
+        buffers, _, pairs = self.buffers(stages)
         ends = {buffer.name: buffer.live.end for buffer in buffers}
         trailing = {pair.other for pair in pairs}
         kept = {self.graph.root(name).name for name in (*self.graph.outputs, *self.graph.inputs)}
@@ -210,8 +211,8 @@ class _ScheduleSearch:
         """
         nodes = self.nodes
         stages = one_by_one(nodes)
-        buffers, _ = self.buffers(stages)
-        bytes_at = held_bytes(buffers, self.pairs(stages, buffers), self.alignment)
+        buffers, _, pairs = self.buffers(stages)
+        bytes_at = held_bytes(buffers, pairs, self.alignment)
         choices = [Choice(i, i + 1, bytes_at.get(i, 0), None) for i in range(len(nodes))]
         shared = {name for part, (host, _) in self.hosts.items() for name in (part, host)}
         if target_bytes is None:
@@ -253,7 +254,7 @@ class _ScheduleSearch:
         steps = [step_of(self.graph, stage, moved, {}) for stage, moved in placed(stages)]
         overlaps = {} if "overlap" in self.without else step_distances(self.graph, stages)
         outputs = [self.graph.root(name).name for name in self.graph.outputs if in_arena(self.graph, name)]
-        sizes, inputs = {t.name: t.size_bytes for t in self.graph.tensors}, self.graph.written_inputs
+        sizes, inputs = self.graph.sizes, self.graph.written_inputs
         names, precedes = tuple(dict.fromkeys(outputs)), self.graph.state_order()
         order = best_order(OrderProblem(steps, sizes, inputs, names, precedes, overlaps, self.alignment))
         if order == tuple(range(len(steps))):

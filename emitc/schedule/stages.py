@@ -214,9 +214,9 @@ def placed(stages: Sequence[Stage]) -> Iterator[tuple[Stage, dict[str, int]]]:
     """Every stage with how often each tensor has been moved before it."""
     moved: dict[str, int] = {}
     for stage in stages:
-        yield stage, dict(moved)
+        yield stage, moved
         if stage.moved:
-            moved[stage.moved] = moved.get(stage.moved, 0) + 1
+            moved = {**moved, stage.moved: moved.get(stage.moved, 0) + 1}
 
 
 def buffer_name(name: str, moved: int = 0) -> str:

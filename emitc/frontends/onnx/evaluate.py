@@ -4,13 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
-import onnx.reference
+import onnx.helper
 
 from emitc.ir import Array
 
 
 def evaluated(node: onnx.NodeProto, constants: Sequence[onnx.TensorProto], opset: int) -> list[Array]:
     """The outputs of a node. constants: its inputs in order, those without that are left out; opset: of the model."""
+    import onnx.reference  # makes a class of every operator's schema, which few models need
+
     graph = onnx.helper.make_graph(
         [node],
         "constants",

@@ -8,7 +8,6 @@ import onnx
 import onnx.checker
 import onnx.defs
 import onnx.numpy_helper
-import onnx.reference
 import onnx.shape_inference
 
 from emitc.errors import CannotCompile, EmitcError, Where

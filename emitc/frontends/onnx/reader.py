@@ -17,7 +17,6 @@ import numpy as np
 import onnx
 import onnx.defs
 import onnx.numpy_helper
-import onnx.reference
 import onnx.shape_inference
 
 from emitc.errors import CannotCompile, Code, EmitcError, Note, NoteCode, Where

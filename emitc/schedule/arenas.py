@@ -61,6 +61,10 @@ class Arenas:
         rows = sum(segment_overhead(s.nodes, s.segment, costs, single) for s in stages if s.segment is not None)
         return sum(costs.values()) + rows + PER_BYTE * sum(graph.tensor(s.moved).size_bytes for s in stages if s.moved)
 
+    def cycles_with_waits(self) -> float:
+        """The same with what weights wait for where they are copied: a byte of the memory of copies counts as a cycle."""
+        return self.cycles() + (self.in_regions.waits if self.in_regions else 0.0)
+
 
 def arenas_of(partition: Partition, nodes: tuple[LoweredNode, ...], options: ArenaOptions) -> Arenas:
     """The schedule of lowered nodes and its memory plan. Raises what `best_schedule` and `assign_regions` raise."""

@@ -106,11 +106,15 @@ class Regions:
 
 @dataclass(frozen=True, slots=True)
 class RegionSchedule:
-    """A schedule whose buffers are divided among regions, with the bytes that a run reads and writes of each buffer."""
+    """A schedule whose buffers are divided among regions, with the bytes that a run reads and writes of each buffer.
+
+    waits: what weights cost beyond loads from fast memory, with their copies; 0 where none are to be copied.
+    """
 
     schedule: MemorySchedule
     assignment: Assignment
     traffic: Mapping[str, int]
+    waits: float = 0.0
 
     def whole(self) -> Plan:
         """All arenas one after another as one plan. Its bound and peak hold for this assignment to regions."""
@@ -279,7 +283,8 @@ def _with_copies(
     def gain(candidate: Candidate) -> float:
         return candidate.gain(home, region.cost, wanted.home.cache_bytes)
 
-    able = [c for c in candidates(best.schedule) if gain(c) > 0 and c.size_bytes <= region.size_bytes]
+    every = candidates(best.schedule)
+    able = [c for c in every if gain(c) > 0 and c.size_bytes <= region.size_bytes]
     able.sort(key=lambda c: (-gain(c) / c.size_bytes, c.position))
     fitting: list[Candidate] = []
     for c in able:
@@ -287,7 +292,8 @@ def _with_copies(
         if sum(round_up(size, alignment) for size in with_it) <= left(c):
             fitting.append(c)
     loads = sum(c.loads_bytes for c in able)
-    cheapest, least = best, best.assignment.cost + home * loads
+    waits = sum(c.waits(home, region.cost, wanted.home.cache_bytes) for c in every)
+    cheapest, least = replace(best, waits=waits), best.assignment.cost + home * loads
     for chosen in (able, *(fitting[: len(fitting) >> n] for n in range(len(fitting).bit_length()))):
         schedule = with_copies(best.schedule, chosen)
         traffic = traffic_of(graph, schedule)
@@ -297,7 +303,7 @@ def _with_copies(
             continue
         cost = made.cost + home * (loads + sum(c.size_bytes - c.loads_bytes for c in chosen))
         if cost < least:
-            cheapest, least = RegionSchedule(schedule, made, traffic), cost
+            cheapest, least = RegionSchedule(schedule, made, traffic, waits - sum(map(gain, chosen))), cost
         if chosen is not able:
             break
     return cheapest

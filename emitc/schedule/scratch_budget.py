@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from emitc.backends.contract import PORTABLE
+from emitc.errors import CannotCompile
 from emitc.schedule.arenas import Arenas
 from emitc.schedule.stages import LoweredNode
 
@@ -119,14 +120,19 @@ def _streamed(scheduled: Scheduled, nodes: Sequence[int], fastest: Arenas) -> Ar
 
 
 def _with_spare(scheduled: Scheduled, best: Arenas, budget: int | str | None, by_rows: ByRows | None) -> Arenas:
-    """The schedule with kernels that use what it leaves free of its own arena, or of the budget."""
+    """The schedule with kernels that use what it leaves free of its own arena, of the budget, or of regions with copies."""
     offers = (offer for choice in best.partition.choices.values() for offer in choice.offers.values())
     if not any(candidate.spare for offer in offers for candidate in offer.candidates):
         return best
-    limit = max(best.plan.arena_bytes, budget if isinstance(budget, int) else 0)
+    room = _room(best) if budget is None else budget if isinstance(budget, int) else 0
+    limit = max(best.plan.arena_bytes, room)
 
-    def tried(limits: Limits) -> Arenas:
-        return by_rows(limits, limit, False) if by_rows and _has_segments(best) else scheduled(limits)
+    def tried(limits: Limits) -> Arenas | None:
+        """None where the regions are too small."""
+        try:
+            return by_rows(limits, limit, False) if by_rows and _has_segments(best) else scheduled(limits)
+        except CannotCompile:
+            return None
 
     limits: dict[int, int] = {}
     for position, stage in enumerate(best.schedule.stages):
@@ -136,12 +142,22 @@ def _with_spare(scheduled: Scheduled, best: Arenas, budget: int | str | None, by
         limits |= {node.bound.node.index: free for node in stage.nodes}
     for _ in range(_ROUNDS):
         arenas = tried(limits)
+        if arenas is None:
+            limits = {index: size // 2 for index, size in limits.items()}
+            continue
         if arenas.plan.arena_bytes <= limit:
-            return min(best, arenas, key=Arenas.cycles)
+            return min(best, arenas, key=Arenas.cycles_with_waits)
         if not (further := _less(arenas, limit)):
             break
         limits |= further
     return best
+
+
+def _room(arenas: Arenas) -> int:
+    """Bytes of the regions where weights are copied: who has that done said how many there are. 0 elsewhere."""
+    if arenas.in_regions is None or not any(node.staged for node in arenas.nodes()):
+        return 0
+    return sum(part.region.size_bytes for part in arenas.in_regions.assignment.regions)
 
 
 def _has_segments(arenas: Arenas) -> bool:

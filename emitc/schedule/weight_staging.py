@@ -38,9 +38,13 @@ class Candidate:
         >>> layer.gain(5.0, 1.0), layer.gain(5.0, 1.0, cache_bytes=100)
         (3400.0, 0.0)
         """
+        return self.waits(home, fast, cache_bytes) - self.waits(home, fast, cache_bytes, copied=True)
+
+    def waits(self, home: float, fast: float, cache_bytes: int = 0, *, copied: bool = False) -> float:
+        """What the weights cost beyond loads from fast memory, or (copied) their copy. The arguments are those of `gain`."""
         if self.together_bytes <= cache_bytes:
             return 0.0
-        return self.loads_bytes * (home - fast) - self.size_bytes * (home + fast)
+        return self.size_bytes * (home + fast) if copied else self.loads_bytes * (home - fast)
 
 
 def loads_bytes(node: LoweredNode) -> int:

@@ -383,3 +383,10 @@ def test_boards_name_their_regions_fastest_first() -> None:
     assert [name for name, _ in found["nucleo_h743zi"]] == ["dtcm", "axi_sram", "sram123", "sram4"]
     assert [name for name, _ in found["disco_f746ng"]] == ["dtcm", "sram"]  # they touch, and do not cost the same
     assert found["nucleo_l4r5zi"] == [("sram1", 655_360)]  # three that touch and cost the same
+
+
+def test_a_byte_of_flash_costs_one_of_ram_and_its_wait_states() -> None:
+    board = load_board("nucleo_l4r5zi")
+    (flash,) = [region for region in board.memory if region.kind == "flash"]
+    assert board.flash_timing is not None
+    assert flash.cost == 1 + board.flash_timing.cycles_per_constant_byte

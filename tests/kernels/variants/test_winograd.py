@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -19,6 +20,7 @@ from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
 from emitc.kernels.mac import dsp_winograd
 from emitc.options import Options
+from emitc.planner.region_assignment import Region
 from emitc.schedule import scratch_budget
 from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
@@ -89,7 +91,7 @@ def _by_factors(height: int, width: int, depth: int, channels: int, *, scale: fl
     """ONNX requantizes by float32 factors; of an even number of channels each has its own. scale: of the output."""
     rng = np.random.default_rng(100 * height + width)
     scales = rng.uniform(0.002, 0.01, channels).astype(np.float32) if channels % 2 == 0 else np.array(0.004, np.float32)
-    inputs = {
+    inputs: dict[str, Any] = {
         "x": computed((1, depth, height, width), "int8"), "xs": np.array(0.05, np.float32), "xz": np.array(3, np.int8),
         "w": rng.integers(-127, 128, (channels, depth, 3, 3), np.int8), "ws": scales, "wz": np.zeros(scales.shape, np.int8),
         "ys": np.array(scale, np.float32), "yz": np.array(-7, np.int8), "b": rng.integers(-3000, 3000, channels, np.int32),
@@ -218,6 +220,33 @@ def test_constants_over_the_budget_are_refused(net: Path) -> None:
     with pytest.raises(CannotCompile) as refused:
         compile_model(net, target="cortex-m4", flash_budget=least - 1)
     assert refused.value.what == f"the constants have {least} bytes, 1 over the budget"
+
+
+@pytest.mark.parametrize(
+    ("room", "cost", "flash", "variant", "copied"),
+    [
+        (LARGE, 1.625, None, SCRATCH, 2 * 2304),
+        (LARGE, 1.625, LARGE, FLASH, 2 * 9216),
+        (10_500, 1.625, None, SCRATCH, 0),  # the kernel saves more than the copies, which have no room then
+        (10_500, 9.0, None, "dsp", 2 * 2304),
+        (15_000, 9.0, LARGE, "dsp", 2 * 2304),
+    ],
+)
+def test_copies_of_weights_leave_it_the_room_of_their_region(
+    room: int, cost: float, flash: int | None, variant: str, copied: int, tmp_path: Path
+) -> None:
+    """What a byte of flash costs decides between kernels whose memory the copies could have instead."""
+    made = ImageNet(7)
+    first, shape = made.image(16, 16, 16)
+    x, shape = made.window(first, shape, 16, 3, 1, "SAME", depthwise=False)
+    x, shape = made.window(x, shape, 16, 3, 1, "SAME", depthwise=False)
+    file = tmp_path / "net.tflite"
+    file.write_bytes(write_tflite(made.spec((first,), (x,))))
+    regions = (Region("SRAM", room, 1.0), Region("FLASH", 0, cost))
+    compiled = compile_model(file, target="cortex-m4", regions=regions, stage_weights="SRAM", flash_budget=flash)
+    assert [step.variant for step in compiled.program.steps] == [variant, variant]
+    assert compiled.program.staged_bytes == copied
+    assert compiled.program.plan.arena_bytes <= room
 
 
 def test_small_code_does_without(net: Path) -> None:

@@ -1,10 +1,11 @@
-"""Weights in a serial flash with a cache, against weights that are copied to RAM before their layer runs.
+"""Weights that are read from flash, against weights that are copied to RAM before their layer runs.
 
     python -m bench.staging --models ../shared/models/tflite --rtl ../shared/rtl/hazard3/hdl --json bench/results_staging.json
+    python -m bench.staging --nucleo --json bench/results_copies.json    estimates for NUCLEO-L4R5ZI
 
 The cycles are those of the RTL of Hazard3, with code and constants in the memory `xip-16k` of boards/rtl/memories.toml: a read of
 8 bytes that the cache of 16 KiB does not hold takes 40 cycles. The copies are those of `--stage-weights`, whose estimate is told
-the cost of a byte and the bytes of the cache.
+the cost of a byte and the bytes of the cache. NUCLEO-L4R5ZI is estimated as in bench.cycles, with the regions of its board file.
 """
 
 from __future__ import annotations
@@ -14,11 +15,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bench import cycles as timing
 from bench.output import write_json
 from bench.rtl import measure
 from emitc.boards.run import Simulation
+from emitc.boards.verify import on_emulator
+from emitc.cli.options import known_regions
+from emitc.compiler import compile_model
+from emitc.options import Options
 from emitc.planner.region_assignment import Region
 from emitc.report.tables import table
+from emitc.target import load_board
 
 HERE = Path(__file__).resolve().parent
 NETS = (
@@ -68,17 +75,79 @@ def lines(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     ]
 
 
+NUCLEO, EMULATED, COPIES = "NUCLEO-L4R5ZI", "qemu_m4", "SRAM1"
+NUCLEO_ROWS: tuple[tuple[str, int | None, bool], ...] = (
+    *((net, None, copied) for net in timing.NETS for copied in (False, True)),
+    *(("ic_resnet_int8", budget, copied) for budget, copied in ((162_644, False), (162_644, True), (280_000, True))),
+)
+"""Networks, each with its `--flash-budget` and whether its weights are copied."""
+
+
+def nucleo_row(model: Path, budget: int | None, *, copied: bool) -> dict[str, Any]:
+    """A network as NUCLEO-L4R5ZI is estimated to run it. bytes: copied in a run; ms: with the wait states of the flash."""
+    board = timing.WITH_FLASH[NUCLEO]
+    staged: dict[str, Any] = {"regions": known_regions(board), "stage_weights": COPIES} if copied else {}
+    options = Options(target=load_board(EMULATED).target, package="platformio", flash_budget=budget, **staged)
+    compiled = compile_model(model, options)
+    result = on_emulator(compiled, EMULATED, reference="auto", samples=1, seed=0, layers=False, workdir=None)
+    assert result.estimate is not None
+    zero_wait = result.estimate.zero_wait
+    cycles = timing.flash_of(NUCLEO).cycles(zero_wait.cycles, zero_wait.constant_bytes)
+    words = [f"--flash-budget {budget}"] if budget else []
+    return {
+        "model": model.stem,
+        "options": " ".join([*words, *([f"--stage-weights {COPIES}"] if copied else [])]),
+        "match": result.match,
+        "arena_bytes": result.arena_bytes,
+        "flash_bytes": result.model_flash_bytes,
+        "bytes": compiled.program.staged_bytes,
+        "constant_bytes_read": zero_wait.constant_bytes,
+        "cycles": round(zero_wait.cycles),
+        "ms": round(cycles / load_board(board).clock_hz * 1e3, 2),
+    }
+
+
+NUCLEO_COLUMNS = (
+    "network", "options", "arena, bytes>", "flash, bytes>", "copied, bytes>", "read of flash>", "cycles>", "ms>", "match",
+)  # fmt: skip
+
+
+def nucleo_lines(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """The rows of that table."""
+    names = ("arena_bytes", "flash_bytes", "bytes", "constant_bytes_read", "cycles")
+    return [
+        (
+            row["model"],
+            row["options"] or "default",
+            *(f"{row[name]:,}".replace(",", " ") for name in names),
+            f"{row['ms']:.1f}",
+            "yes" if row["match"] else "NO",
+        )
+        for row in rows
+    ]
+
+
 def main() -> int:
     """The command; 1 where an output differs."""
     parser = argparse.ArgumentParser(prog="python -m bench.staging", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", type=Path, default=HERE.parent.parent / "shared" / "models" / "tflite")
-    parser.add_argument("--rtl", type=Path, required=True, help="sources of Hazard3")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--rtl", type=Path, help="sources of Hazard3")
+    where.add_argument("--nucleo", action="store_true", help="estimates for NUCLEO-L4R5ZI")
     parser.add_argument("--json", type=Path, help="where to write the rows")
     parser.add_argument("--nets", nargs="*", default=list(NETS))
     options = parser.parse_args()
-    rows = [row_of(options.models / f"{net}.tflite", options.rtl) for net in options.nets]
-    print(table(COLUMNS, lines(rows)))
-    write_json(options.json, {"what": "cycles of one inference on Hazard3 with a serial flash", "rows": rows})
+    if options.nucleo:
+        rows = [
+            nucleo_row(options.models / f"{net}.tflite", budget, copied=copied) for net, budget, copied in NUCLEO_ROWS
+        ]
+        print(table(NUCLEO_COLUMNS, nucleo_lines(rows)))
+        what = "estimated ms of one inference on NUCLEO-L4R5ZI"
+    else:
+        rows = [row_of(options.models / f"{net}.tflite", options.rtl) for net in options.nets]
+        print(table(COLUMNS, lines(rows)))
+        what = "cycles of one inference on Hazard3 with a serial flash"
+    write_json(options.json, {"what": what, "rows": rows})
     return 0 if all(row["match"] for row in rows) else 1
 
 

@@ -460,12 +460,12 @@ def options_of(values: dict[str, Any], package: str, default_target: str = "gene
             "shapes": dict(values["shapes"]),
             "disabled": frozenset(values["disabled"]),
             "backends": {name: value for name, value in backends.items() if value},
-            "regions": _known_regions(values["regions"]),
+            "regions": known_regions(values["regions"]),
         }
     )
 
 
-def _known_regions(wanted: tuple[Region, ...] | str | None) -> tuple[Region, ...]:
+def known_regions(wanted: tuple[Region, ...] | str | None) -> tuple[Region, ...]:
     """The regions, looked up where a board is named. Raises EmitcError for an unknown board, and one with a single RAM."""
     from emitc.errors import unknown_choice
     from emitc.planner.region_assignment import Region

@@ -373,6 +373,15 @@ def staging() -> tuple[Columns, Rows]:
     return tuple(name.removesuffix(">") for name in copying.COLUMNS), copying.lines(stored)
 
 
+def copies() -> tuple[Columns, Rows]:
+    """bench/results_copies.json: estimates for NUCLEO-L4R5ZI with and without copies of weights."""
+    stored = json.loads((BENCH / "results_copies.json").read_text(encoding="utf-8"))["rows"]
+    return tuple(name.removesuffix(">") for name in copying.NUCLEO_COLUMNS), [
+        (network, f"`{options}`" if options.startswith("--") else options, *cells)
+        for network, options, *cells in copying.nucleo_lines(stored)
+    ]
+
+
 def calibration() -> tuple[Columns, Rows]:
     """bench/published_times.json: measured cycles of a published program, and those of the model."""
     rows: Rows = []
@@ -542,6 +551,7 @@ TABLES = {
     "cycles": cycles,
     "pareto": pareto,
     "staging": staging,
+    "copies": copies,
     "estimates": estimates,
     "rtl": rtl,
     "arena": arena,

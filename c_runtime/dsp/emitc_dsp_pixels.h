@@ -260,4 +260,106 @@ EMITC_PIXELS_OF_TILES(up)
 EMITC_PIXELS_OF_TILES(away)
 EMITC_PIXELS_OF_TILES(float)
 
+/* What the windows of four neighbouring pixels read of `rows` rows: six columns of `channels` values, of which every
+ * pixel meets three. They are widened to `to` as emitc_widened_window does. x: the second column; first, last:
+ * distances from it to the first one, and from the fourth one to the last one; step: from row to row. */
+EMITC_ALWAYS_INLINE void emitc_widened_six(
+    const int8_t *x, int32_t first, int32_t last, int32_t channels, uint32_t *to, int32_t rows, int32_t step)
+{
+#if EMITC_TILE_ASM
+    const int32_t rest = step - channels;
+    const int8_t *fourth, *end;
+    uint32_t *second, *third;
+    uint32_t a, b, c, t;
+    __asm__ volatile(
+        "1:\n\t"
+        "add %[fourth], %[x], %[channels], lsl #1\n\tadd %[end], %[x], %[channels]\n\t"
+        "add %[second], %[to], %[channels], lsl #3\n\tadd %[third], %[second], %[channels], lsl #3\n"
+        "2:\n\t"
+        "ldr %[b], [%[fourth], %[channels]]\n\tldr %[c], [%[fourth], %[last]]\n\tldr %[a], [%[fourth]], #4\n\t"
+        "sxtb16 %[t], %[a], ror #8\n\tsxtb16 %[a], %[a]\n\t"
+        "str %[t], [%[to], #28]\n\tstr %[a], [%[to], #12]\n\tstr %[t], [%[second], #24]\n\t"
+        "str %[a], [%[second], #8]\n\tstr %[t], [%[third], #20]\n\tstr %[a], [%[third], #4]\n\t"
+        "sxtb16 %[t], %[b], ror #8\n\tsxtb16 %[b], %[b]\n\t"
+        "str %[t], [%[second], #28]\n\tstr %[b], [%[second], #12]\n\t"
+        "str %[t], [%[third], #24]\n\tstr %[b], [%[third], #8]\n\t"
+        "sxtb16 %[t], %[c], ror #8\n\tsxtb16 %[c], %[c]\n\t"
+        "str %[t], [%[third], #28]\n\tstr %[c], [%[third], #12]\n\t"
+        "ldr %[a], [%[x], %[first]]\n\tldr %[c], [%[x], %[channels]]\n\tldr %[b], [%[x]], #4\n\t"
+        "sxtb16 %[t], %[c], ror #8\n\tsxtb16 %[c], %[c]\n\t"
+        "str %[t], [%[to], #24]\n\tstr %[c], [%[to], #8]\n\tstr %[t], [%[second], #20]\n\t"
+        "str %[c], [%[second], #4]\n\tstr %[t], [%[third], #16]\n\tstr %[c], [%[third]], #32\n\t"
+        "sxtb16 %[t], %[b], ror #8\n\tsxtb16 %[b], %[b]\n\t"
+        "str %[t], [%[to], #20]\n\tstr %[b], [%[to], #4]\n\t"
+        "str %[t], [%[second], #16]\n\tstr %[b], [%[second]], #32\n\t"
+        "sxtb16 %[t], %[a], ror #8\n\tsxtb16 %[a], %[a]\n\t"
+        "str %[t], [%[to], #16]\n\tstr %[a], [%[to]], #32\n\t"
+        "cmp %[x], %[end]\n\t"
+        "bne 2b\n\t"
+        "ldr %[t], %[rest]\n\tldr %[a], %[rows]\n\t"
+        "mov %[to], %[third]\n\tadd %[x], %[x], %[t]\n\t"
+        "subs %[a], %[a], #1\n\t"
+        "str %[a], %[rows]\n\t"
+        "bne 1b"
+        : [a] "=&r"(a), [b] "=&r"(b), [c] "=&r"(c), [t] "=&l"(t), [second] "=&l"(second), [third] "=&l"(third),
+          [fourth] "=&r"(fourth), [end] "=&r"(end), [x] "+r"(x), [to] "+l"(to), [rows] "+m"(rows)
+        : [first] "r"(first), [last] "r"(last), [channels] "r"(channels), [rest] "m"(rest)
+        : "cc", "memory");
+#else
+    for (; rows > 0; rows--) {
+        for (int32_t i = 0; i < channels; i += 4) {
+            for (int32_t column = 0; column < 6; column++) {
+                const int32_t at = column == 0 ? first : column == 5 ? 2 * channels + last : (column - 1) * channels;
+                const uint32_t four = emitc_four(x + at + i);
+                for (int32_t tap = column < 4 ? 0 : column - 3; tap <= (column < 2 ? column : 2); tap++) {
+                    to[2 * (tap * channels + i) + column - tap] = emitc_even(four);
+                    to[2 * (tap * channels + i) + column - tap + 4] = emitc_odd(four);
+                }
+            }
+        }
+        to += 6 * channels;
+        x += step;
+    }
+#endif
+}
+
+/* Widens the windows of four neighbouring pixels of a row, as emitc_widened_window does of one. They have three columns
+ * of `channels` values, a multiple of four, and a stride of one column. The first one's begins in row `top`, at the
+ * row's value `from`. Of all columns only the first and the last one may be outside the input. */
+EMITC_NOINLINE void emitc_widened_four(
+    const struct emitc_windows *s, const int8_t *x, int32_t top, int32_t from, uint32_t *to, int32_t channels)
+{
+    const int32_t words = 6 * channels;
+    const int32_t first = from < 0 ? 0 : -channels;
+    const int32_t last = from + words > s->row ? channels : 2 * channels;
+    const uint32_t zeros = emitc_twice(s->zero);
+    int32_t rest = s->rows;
+    for (; rest > 0 && top < 0; rest--) {
+        to = emitc_filled_strided(to, 1, zeros, words);
+        top += s->down;
+    }
+    int32_t rows = 0;
+    for (int32_t row = top; rows < rest && row < s->in_h; row += s->down) {
+        rows++;
+    }
+    rest -= rows;
+    if (rows > 0) {
+        x += top * s->row + from + channels;
+        emitc_widened_six(x, first, last, channels, to, rows, s->down * s->row);
+    }
+    uint32_t *side = to;
+    for (int32_t row = first != 0 && last != channels ? 0 : rows; row > 0; row--) {
+        if (first == 0) {
+            (void)emitc_filled_strided(side, 4, zeros, channels >> 1);
+        }
+        if (last == channels) {
+            (void)emitc_filled_strided(side + 4 * channels + 3, 4, zeros, channels >> 1);
+        }
+        side += words;
+    }
+    if (rest > 0) {
+        (void)emitc_filled_strided(to + rows * words, 1, zeros, rest * words);
+    }
+}
+
 #endif

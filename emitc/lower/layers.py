@@ -220,12 +220,17 @@ def _in_section(part: Program, section: str) -> Program:
 
 
 def with_shared_tails(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """The layers, where those of one kernel say alike whether channels or columns are left over from its groups.
+    """The layers, where those of one kernel say alike what its name does not say.
 
-    Some kernels are named without that. Such a kernel has code for what is left over where one of its layers needs it.
+    Some kernels are named without whether channels or columns are left over from their groups, and without their window. Such
+    a kernel has code for that where one of its layers needs it.
     """
-    tails = {(step.template, step.spec.suffix) for step in steps if step.spec.has_tail}
+    names = [(step.template, step.spec.suffix) for step in steps]
+    tails = {name for name, step in zip(names, steps, strict=True) if step.spec.has_tail}
+    windows = {name: step.spec.window for name, step in zip(names, steps, strict=True) if step.spec.window}
     return tuple(
-        replace(step, spec=replace(step.spec, has_tail=True)) if (step.template, step.spec.suffix) in tails else step
-        for step in steps
+        replace(step, spec=replace(step.spec, has_tail=name in tails, window=windows.get(name, "")))
+        if name in tails or name in windows
+        else step
+        for name, step in zip(names, steps, strict=True)
     )

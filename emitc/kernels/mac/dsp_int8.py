@@ -192,6 +192,8 @@ def _tiled(folded: FoldedWeights, tile: Tile) -> Layer:
         folded = replace(folded, spec=folded.spec.extended(f"_{tile.name}", window=tile.name))
     if tile.pixels == PIXELS:
         folded = _with_tail(folded, problem.bound.output.shape[-2] % PIXELS)
+        if not zero and _in_columns(problem):  # not in the name either
+            folded = replace(folded, spec=replace(folded.spec, window="columns"))
     words_in_scratch = words
     if tile.rowwise:  # the sums of all channels follow the words of one row
         words //= kernel_h
@@ -206,6 +208,12 @@ def _tiled(folded: FoldedWeights, tile: Tile) -> Layer:
         by_rows=tile.by_rows,
         headers=PIXEL_HEADERS if tile.pixels == PIXELS else HEADERS,
     )
+
+
+def _in_columns(problem: MacProblem) -> bool:
+    """Whether neighbouring windows share two of their three columns, whose channels are read four at a time."""
+    window, (_, kernel_w), depth = problem.window, problem.kernel, problem.filters.shape[3]
+    return window is not None and window.stride_w == 1 and kernel_w == 3 and depth % 4 == 0
 
 
 def _with_zero_words(runs: Int64, zero: int, *, joined: bool) -> tuple[NDArray[np.int8], int, tuple[Param, ...]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,7 +19,7 @@ from emitc.boards.verify import on_emulator
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError
-from emitc.kernels.mac import dsp_winograd
+from emitc.kernels.mac import winograd
 from emitc.options import Options
 from emitc.planner.region_assignment import Region
 from emitc.schedule import scratch_budget
@@ -32,44 +33,52 @@ from tests.support.single_op import Case, model_of, prove
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
-FLASH, SCRATCH = "dsp-winograd", "dsp-winograd-scratch"
-VARIANTS = (FLASH, SCRATCH)
-OF_THREE_COLUMNS = (*VARIANTS, "dsp")
+FLASH, SCRATCH, GPR31, LEAN = "dsp-winograd", "dsp-winograd-scratch", "gpr31-winograd", "gpr31-winograd-lean"
+VARIANTS = {FLASH: "cortex-m4", SCRATCH: "cortex-m4", GPR31: "rv32imac", LEAN: "rv32imac"}
+"""With a target that has it."""
+OF_THREE_COLUMNS = (FLASH, SCRATCH, "dsp")
 """`dsp` widens what four neighbouring windows read at once, where they have three columns."""
 SAME = Slide(padding="SAME")
 LARGE = 1 << 30
 
 
-def cases() -> Iterator[Case]:
+def cases(variant: str) -> Iterator[Case]:
+    few = 8 if variant == LEAN else 4
+    odd_depths = (1, 3, 6, 70) if variant in (GPR31, LEAN) else ()
     for width in range(1, 10):
-        yield conv_2d(f"width_{width}", (1, 5, width, 4), 4, (3, 3), SAME)
+        yield conv_2d(f"width_{width}", (1, 5, width, 4), few, (3, 3), SAME)
     for width in range(3, 9):
-        yield conv_2d(f"valid_{width}", (2, 4, width, 8), 5, (3, 3))
-    for channels in (4, 5, 6, 7, 9):
-        yield conv_2d(f"channels_{channels}", (1, 3, 7, 12), channels, (3, 3), SAME)
-    for depth in (4, 8, 16, 20, 36):
-        yield conv_2d(f"depth_{depth}", (1, 5, 11, depth), 6, (3, 3), SAME)
+        yield conv_2d(f"valid_{width}", (2, 4, width, 8), few + 1, (3, 3))
+    for more in (0, 1, 2, 3, 5):
+        yield conv_2d(f"channels_{few + more}", (1, 3, 7, 12), few + more, (3, 3), SAME)
+    for depth in (4, 8, 16, 20, 36, *odd_depths):
+        yield conv_2d(f"depth_{depth}", (1, 5, 11, depth), few + 2, (3, 3), SAME)
     for rows in (1, 2, 4, 5):
-        yield conv_2d(f"rows_{rows}", (1, 7, 6, 8), 4, (rows, 3), SAME)
-    yield conv_2d("row_stride", (1, 9, 13, 8), 6, (3, 3), Slide((2, 1), "SAME"))
-    yield conv_2d("row_dilation", (1, 9, 6, 8), 6, (3, 3), Slide(padding="SAME", dilation=(2, 1)))
-    yield conv_2d("limits", (1, 5, 6, 8), 6, (3, 3), Slide(padding="SAME", activation="RELU6"))
-    yield conv_2d("batches", (3, 3, 5, 4), 4, (3, 3), SAME)
-    each = tuple(0.004 * (1 + i) for i in range(6))
-    yield conv_2d("per_channel", (1, 5, 6, 8), 6, (3, 3), SAME, Scales(weights=each))
+        yield conv_2d(f"rows_{rows}", (1, 7, 6, 8), few, (rows, 3), SAME)
+    yield conv_2d("row_stride", (1, 9, 13, 8), few + 2, (3, 3), Slide((2, 1), "SAME"))
+    yield conv_2d("row_dilation", (1, 9, 6, 8), few + 2, (3, 3), Slide(padding="SAME", dilation=(2, 1)))
+    yield conv_2d("limits", (1, 5, 6, 8), few + 2, (3, 3), Slide(padding="SAME", activation="RELU6"))
+    yield conv_2d("batches", (3, 3, 5, 4), few, (3, 3), SAME)
+    each = tuple(0.004 * (1 + i) for i in range(few + 2))
+    yield conv_2d("per_channel", (1, 5, 6, 8), few + 2, (3, 3), SAME, Scales(weights=each))
+    yield conv_2d("left_shifts", (1, 5, 6, 8), few, (3, 3), SAME, Scales(factor=1.5))
     for zero in (-128, 127):
         scales = Scales(factor=2.0**-12, input_zero_point=zero, output_zero_point=zero)
-        yield conv_2d(f"rectified_{zero}", (1, 5, 6, 8), 4, (3, 3), Slide(padding="SAME", activation="RELU"), scales)
+        yield conv_2d(f"rectified_{zero}", (1, 5, 6, 8), few, (3, 3), Slide(padding="SAME", activation="RELU"), scales)
         for value in (-128, 127):
-            w = np.full((4, 3, 3, 16), value, np.int8)
-            yield conv_2d(f"largest_{zero}_{value}", (1, 6, 7, 16), 4, (3, 3), SAME, scales, w=w)
-        ends = np.where(np.arange(4 * 3 * 3 * 16) % 2, -128, 127).astype(np.int8).reshape(4, 3, 3, 16)
-        yield conv_2d(f"both_ends_{zero}", (1, 6, 7, 16), 4, (3, 3), SAME, scales, w=ends)
+            w = np.full((few, 3, 3, 16), value, np.int8)
+            yield conv_2d(f"largest_{zero}_{value}", (1, 6, 7, 16), few, (3, 3), SAME, scales, w=w)
+        ends = np.where(np.arange(few * 3 * 3 * 16) % 2, -128, 127).astype(np.int8).reshape(few, 3, 3, 16)
+        yield conv_2d(f"both_ends_{zero}", (1, 6, 7, 16), few, (3, 3), SAME, scales, w=ends)
 
 
-@pytest.mark.parametrize("variant", OF_THREE_COLUMNS)
+SHARES = {GPR31: slice(0, None, 2), LEAN: slice(1, None, 2)}
+"""The two of cores with 31 registers differ in their inner loops only, and share the cases."""
+
+
+@pytest.mark.parametrize("variant", [*VARIANTS, "dsp"])
 def test_every_bit_is_that_of_the_reference(variant: str) -> None:
-    proven = prove(list(cases()), target="cortex-m4", variant=variant)
+    proven = prove(list(cases(variant))[SHARES.get(variant, slice(None))], target=VARIANTS.get(variant, "cortex-m4"), variant=variant)
     for outcome in proven.outcomes.values():
         outcome.check()
     assert proven.memory_errors == ()
@@ -81,9 +90,10 @@ def test_every_bit_is_that_of_the_reference(variant: str) -> None:
 )
 @pytest.mark.parametrize("variant", OF_THREE_COLUMNS)
 def test_on_an_emulated_core(variant: str, tmp_path: Path) -> None:
+    """The others have no instructions of their own."""
     model = tmp_path / "cases.tflite"
-    model.write_bytes(write_tflite(model_of(list(cases()))))
-    asked = tuple((index, variant) for index in range(len(list(cases()))))
+    model.write_bytes(write_tflite(model_of(list(cases(variant)))))
+    asked = tuple((index, variant) for index in range(len(list(cases(variant)))))
     compiled = compile_model(model, target="cortex-m4", package="platformio", variants=asked)
     result = on_emulator(compiled, "qemu_m4", reference="numpy", samples=2, seed=1, layers=False, workdir=tmp_path)
     assert result.match
@@ -129,11 +139,11 @@ def test_float_factors(variant: str, tmp_path: Path) -> None:
 def test_transforms_are_those_of_the_convolution() -> None:
     """A of the kernel, times G and B, gives 24 times each of four outputs."""
     outputs = np.array([[6, -4, -4, 1, 1, 0], [0, -4, 4, 2, -2, 0], [0, -4, -4, 4, 4, 0], [0, -4, 4, 8, -8, 24]])
-    found = np.einsum("op,pk,pd->okd", outputs, dsp_winograd.FILTERS, dsp_winograd.VALUES)
+    found = np.einsum("op,pk,pd->okd", outputs, winograd.FILTERS, winograd.VALUES)
     expected = np.array([[[24 * (d == o + k) for d in range(6)] for k in range(3)] for o in range(4)])
     assert np.array_equal(found, expected)
-    assert 128 * np.abs(dsp_winograd.VALUES).sum(axis=1).max() <= 32767
-    assert 128 * np.abs(dsp_winograd.FILTERS).sum(axis=1).max() <= 32767
+    assert 128 * np.abs(winograd.VALUES).sum(axis=1).max() <= 32767
+    assert 128 * np.abs(winograd.FILTERS).sum(axis=1).max() <= 32767
 
 
 @pytest.mark.parametrize(
@@ -152,13 +162,23 @@ def test_transforms_are_those_of_the_convolution() -> None:
     ],
     ids=lambda value: value.id if isinstance(value, Case) else "",
 )  # fmt: skip
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [FLASH, SCRATCH])
 def test_layers_without_such_a_kernel(variant: str, case: Case, why: str, tmp_path: Path) -> None:
     model = tmp_path / "case.tflite"
     model.write_bytes(write_tflite(model_of([case])))
     with pytest.raises(EmitcError) as refused:
         compile_model(model, target="cortex-m4", variants=((0, variant),))
     assert refused.value.why.startswith(why)
+
+
+def test_cores_with_31_registers_need_more_channels_in_less_memory(tmp_path: Path) -> None:
+    model = tmp_path / "case.tflite"
+    model.write_bytes(write_tflite(model_of([conv_2d("channels", (1, 5, 6, 3), 7, (3, 3), SAME)])))
+    full = compile_model(model, target="rv32imac", variants=((0, GPR31),))
+    assert [step.variant for step in full.program.steps] == [GPR31]
+    with pytest.raises(EmitcError) as refused:
+        compile_model(model, target="rv32imac", variants=((0, LEAN),))
+    assert refused.value.why == "it has less than 8 output channels"
 
 
 @pytest.fixture(scope="module")
@@ -211,9 +231,24 @@ def test_a_budget_of_flash_is_spent_where_it_saves_most(net: Path) -> None:
         budget = _constants(default) + more
         compiled = compile_model(net, target="cortex-m4", ram_budget=LARGE, flash_budget=budget)
         assert _constants(compiled) <= budget
-        assert verify(compiled, samples=2).match
         found.append([name == FLASH for name in _variants(compiled)])
+    assert verify(compiled, samples=2).match
     assert found == [[False] * 3, [False] * 3, [True, False, False], [True] * 3]
+
+
+@pytest.mark.parametrize(
+    ("without", "expected"), [({"streaming"}, [GPR31] * 3), (set(), [LEAN, LEAN, "swar"])], ids=["whole", "rows"]
+)
+def test_cores_with_31_registers_spend_flash_and_no_memory(without: set[str], expected: list[str], net: Path) -> None:
+    """Where the arena has no room for the faster of the two kernels, the leaner one is taken, or neither."""
+    options = Options(target="rv32imac", disabled=frozenset(without))
+    default = compile_model(net, options)
+    extra = 3 * (16 * 9 * 16 + 16 * 9 * 32 + 32 * 9 * 32)
+    compiled = compile_model(net, replace(options, flash_budget=_constants(default) + extra))
+    assert _variants(default) == ["swar"] * 3
+    assert _variants(compiled) == expected
+    assert compiled.program.plan.arena_bytes <= default.program.plan.arena_bytes
+    assert verify(compiled, samples=2).match
 
 
 def test_constants_over_the_budget_are_refused(net: Path) -> None:
@@ -256,9 +291,9 @@ def test_small_code_does_without(net: Path) -> None:
     assert not set(variants) & set(VARIANTS)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [FLASH, SCRATCH, GPR31])
 def test_rows_one_by_one(variant: str, net: Path) -> None:
     asked = tuple((index, variant) for index in (1, 2, 3))
-    compiled = compile_model(net, target="cortex-m4", ram_budget="min", variants=asked)
+    compiled = compile_model(net, target=VARIANTS[variant], ram_budget="min", variants=asked)
     assert compiled.program.segments
     assert verify(compiled, samples=2).match

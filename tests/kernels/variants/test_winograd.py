@@ -78,7 +78,11 @@ SHARES = {GPR31: slice(0, None, 2), LEAN: slice(1, None, 2)}
 
 @pytest.mark.parametrize("variant", [*VARIANTS, "dsp"])
 def test_every_bit_is_that_of_the_reference(variant: str) -> None:
-    proven = prove(list(cases(variant))[SHARES.get(variant, slice(None))], target=VARIANTS.get(variant, "cortex-m4"), variant=variant)
+    proven = prove(
+        list(cases(variant))[SHARES.get(variant, slice(None))],
+        target=VARIANTS.get(variant, "cortex-m4"),
+        variant=variant,
+    )
     for outcome in proven.outcomes.values():
         outcome.check()
     assert proven.memory_errors == ()

@@ -98,6 +98,24 @@ def near(stage: Stage, source_bytes: int) -> Near:
 
 
 @lru_cache(maxsize=_CACHED)
+def _extents(segment: Segment, source_bytes: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Of the source, the target and the line buffers, whatever the scratch: the most that the end of what the second one of two
+    buffers holds lies after the start of what the first one holds, at any step; and by layer the least start and the last end
+    while it makes rows.
+    """
+    makers, steps = _run(segment, source_bytes)
+    empty = steps[..., 0] >= steps[..., 1]
+    low, high = np.where(empty, _FAR, steps[..., 0]), np.where(empty, -_FAR, steps[..., 1])
+    own = [makers == layer for layer in range(len(segment.layers))]
+    least = np.array([low[at].min(axis=0, initial=_FAR) for at in own])
+    most = np.array([high[at].max(axis=0, initial=-_FAR) for at in own])
+    extents = (high[:, np.newaxis, :] - low[:, :, np.newaxis]).max(axis=0), least, most
+    for shared in extents:
+        shared.flags.writeable = False
+    return extents
+
+
+@lru_cache(maxsize=_CACHED)
 def _distances(
     segment: Segment, source_bytes: int, working_bytes: tuple[tuple[int, ...], ...], scratch_bytes: tuple[int, ...]
 ) -> tuple[tuple[int, ...], NDArray[np.int64], NDArray[np.int64]]:
@@ -105,19 +123,18 @@ def _distances(
 
     working_bytes: of each layer's scratch; scratch_bytes: of the buffers that the layers share for it.
     """
-    makers, steps = _run(segment, source_bytes)
+    pairs, least, most = _extents(segment, source_bytes)
     working = np.zeros((len(working_bytes), len(scratch_bytes)), np.int64)
     for row, own in zip(working, working_bytes, strict=True):
         row[: len(own)] = own
-    working = working[makers]
-    low = np.hstack([steps[..., 0], np.zeros_like(working)])
-    high = np.hstack([steps[..., 1], working])
     target_bytes = segment.layers[-1].rows * segment.layers[-1].row_bytes
     sizes = (source_bytes, target_bytes, *segment.line_bytes, *scratch_bytes)
     used = [number for number, size in enumerate(sizes) if size]
-    empty = low >= high
-    low, high = np.where(empty, _FAR, low)[:, used], np.where(empty, -_FAR, high)[:, used]
-    above = np.maximum((high[:, np.newaxis, :] - low[:, :, np.newaxis]).max(axis=0), -max(sizes))
+    low = np.hstack([least, np.where(working, 0, _FAR)])
+    high = np.hstack([most, np.where(working, working, -_FAR)])
+    above = (high[:, np.newaxis, :] - low[:, :, np.newaxis]).max(axis=0)
+    above[: len(pairs), : len(pairs)] = pairs
+    above = np.maximum(above[np.ix_(used, used)], -max(sizes))
     own_sizes = np.array([sizes[number] for number in used], np.int64)
     for shared in (own_sizes, above):
         shared.flags.writeable = False

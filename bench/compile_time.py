@@ -2,25 +2,30 @@
 
     python -m bench.compile_time [--models DIR] [--runs 7] [--ram-budget min] [--json bench/results_compile_time.json]
     python -m bench.compile_time --residual 200
+    python -m bench.compile_time --corpus DIR [--match REGEX] [--json FILE]
 
 Each model is compiled with the options and checks that are the default, by a process of its own on one thread. The time is what
 the system counts for the process, user and system together. Other processes slow it down a little all the same; the least of the
 runs is the one that they changed least. Imports are timed as a process that loads the same modules in the same order and does
 nothing else. `--residual` measures a network of so many convolutions that it makes, with an addition after every third one.
 It is no `emitc sweep`, which does not time a process.
+`--corpus` measures every model below a folder once, by default and with `--ram-budget min`. A time near its limit is measured
+`--runs` times. The slowest models are printed, and every one above its limit is named.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +41,8 @@ LIMIT, LIMIT_WITH_BUDGET = 1.0, 2.0
 """Seconds that the least of the runs may take, by default and with `--ram-budget`."""
 SECONDS_PER_CONVOLUTION = 0.0125
 """Of a residual network: what the least of the runs may take where that is more than LIMIT."""
+_NEAR = 0.85
+"""Share of a limit from which a time is measured again."""
 _LOADED = "import sys, emitc.cli.main as c\ntry:\n    c.main()\nfinally:\n    print(*sys.modules, file=sys.stderr)"
 """Runs emitc, and lists the modules that it has loaded in the order of their loading."""
 _LOADING = (
@@ -96,6 +103,52 @@ def measure(model: Path, target: str, runs: int, budget: str = "") -> Row:
     return Row(model.stem, target, runs, least, median, round(min(loading), 2), len(modules))
 
 
+@dataclass(frozen=True, slots=True)
+class CorpusRow:
+    """One model for one target and one budget: the least seconds of CPU time of the runs. model: its path in the corpus."""
+
+    model: str
+    target: str
+    budget: str
+    runs: int
+    seconds: float
+
+    @property
+    def limit(self) -> float:
+        """Seconds that it may take."""
+        return LIMIT_WITH_BUDGET if self.budget else LIMIT
+
+
+def corpus_row(corpus: Path, model: str, target: str, budget: str, runs: int) -> CorpusRow:
+    """One run, and up to `runs` of them as long as the least is near the limit or above it."""
+    row = CorpusRow(model, target, budget, 0, math.inf)
+    while row.runs < runs and (not row.runs or row.seconds >= _NEAR * row.limit):
+        with tempfile.TemporaryDirectory(prefix="emitc_time_") as folder:
+            command = [sys.executable, "-m", "emitc", "compile", str(corpus / model), "--target", target]
+            command += ["--ram-budget", budget] if budget else []
+            seconds = cpu_seconds([*command, "-o", f"{folder}/out"])
+        row = replace(row, runs=row.runs + 1, seconds=round(min(row.seconds, seconds), 2))
+    return row
+
+
+def corpus_text(rows: Sequence[CorpusRow], most: int = 20) -> str:
+    """A table of the slowest rows against their limits, and a line for the rows above them."""
+    slowest = sorted(rows, key=lambda row: -row.seconds / row.limit)[:most]
+    columns = ("model", "target", "ram budget", "runs>", "least s>", "below")
+    lines = [
+        (r.model, r.target, r.budget or "none", r.runs, f"{r.seconds:.2f}", f"{r.limit:g} s: {_verdict(r)}")
+        for r in slowest
+    ]
+    above = [f"{r.model} {r.target} {r.budget}".strip() for r in rows if r.seconds >= r.limit]
+    return (
+        f"{table(columns, lines, width=120)}\n{len(above)} of {len(rows)} above the limit: {', '.join(above) or 'none'}"
+    )
+
+
+def _verdict(row: CorpusRow) -> str:
+    return "yes" if row.seconds < row.limit else "NO"
+
+
 def residual(convolutions: int) -> bytes:
     """A TFLite file: 1x1 convolutions of 16 channels, each third one added to what the two before it started from."""
     rng, channels = np.random.default_rng(0), 16
@@ -144,6 +197,29 @@ def text(rows: Sequence[Row], limit: float = LIMIT) -> str:
     return table(columns, lines, width=120)
 
 
+def _corpus(arguments: argparse.Namespace) -> int:
+    """Measures the corpus; 1 where a model is above its limit."""
+    files = (path for path in arguments.corpus.rglob("*") if path.suffix in (".tflite", ".onnx"))
+    models = sorted(path.relative_to(arguments.corpus).as_posix() for path in files)
+    rows = [
+        corpus_row(arguments.corpus, model, target, budget, arguments.runs)
+        for model in models
+        if re.search(arguments.match, model)
+        for target in arguments.targets
+        for budget in ("", "min")
+    ]
+    print(corpus_text(rows))
+    what = "seconds of CPU time of `emitc compile MODEL --target TARGET --ram-budget BUDGET` as a process, the least of the runs"
+    write_json(arguments.json, _with_versions(what, rows))
+    return int(any(row.seconds >= row.limit for row in rows))
+
+
+def _with_versions(what: str, rows: Sequence[Row] | Sequence[CorpusRow]) -> dict[str, object]:
+    """The content of a file of figures."""
+    versions = {"python": platform.python_version(), "numpy": np.__version__}
+    return {"what": what, **versions, "rows": [asdict(row) for row in rows]}
+
+
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m bench.compile_time", description=__doc__.splitlines()[0])
@@ -155,8 +231,16 @@ def main() -> None:
         "--residual", type=int, default=0, metavar="CONVOLUTIONS", help="that network instead of the nets"
     )
     parser.add_argument("--ram-budget", default="", help="that of emitc, such as min")
+    parser.add_argument(
+        "--corpus", type=Path, metavar="DIR", help="all models below this folder, with and without `min`"
+    )
+    parser.add_argument(
+        "--match", default="", metavar="REGEX", help="with --corpus: only models with it in their paths"
+    )
     parser.add_argument("--json", type=Path, help="write the figures here")
     arguments = parser.parse_args()
+    if arguments.corpus:
+        sys.exit(_corpus(arguments))
     budget, limit = arguments.ram_budget, LIMIT_WITH_BUDGET if arguments.ram_budget else LIMIT
     if arguments.residual:
         limit = max(limit, SECONDS_PER_CONVOLUTION * arguments.residual)
@@ -171,15 +255,8 @@ def main() -> None:
     models = [arguments.models / f"{net}.tflite" for net in arguments.nets]
     rows = [measure(model, target, arguments.runs, budget) for model in models for target in arguments.targets]
     print(text(rows, limit))
-    write_json(
-        arguments.json,
-        {
-            "what": "seconds of CPU time of `emitc compile MODEL --target TARGET` as a process, the least of the runs",
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "rows": [asdict(row) for row in rows],
-        },
-    )
+    what = "seconds of CPU time of `emitc compile MODEL --target TARGET` as a process, the least of the runs"
+    write_json(arguments.json, _with_versions(what, rows))
     if any(row.seconds >= limit for row in rows):
         sys.exit(1)
 

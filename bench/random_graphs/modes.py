@@ -26,7 +26,7 @@ TARGETS = (
     "cortex-m85", "rv32imac", "rv32imafc", "cv32e40p", "rv32imac_zve32x",
 )  # fmt: skip
 NPUS = ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u55-256", "ethos-u65-256")
-BOARDS = ("qemu_m0_big", "qemu_m3", "qemu_m4", "qemu_m7", "qemu_m33", "qemu_m55", "qemu_rv32")
+BOARDS = ("qemu_m0_big", "qemu_m3", "qemu_m4", "qemu_m7", "qemu_m33", "qemu_m55", "qemu_rv32", "qemu_rv32v")
 SWITCHES = (*(name for name, _ in (*PASSES, *LATE_PASSES)), *TECHNIQUES)
 
 Mode = Mapping[str, Any]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -238,14 +239,46 @@ def test_four_products_at_a_time() -> None:
     assert proven.memory_errors == ()
 
 
+def _trained_row(name: str, d: Draws) -> Case:
+    """A FULLY_CONNECTED of few rows, with small weights mostly, as training leaves them."""
+    depth, channels = 8 * d.integer(1, 12), d.integer(8, 20)
+    w = np.clip(np.rint(d.rng.normal(0, d.integer(10, 45), (channels, depth))), -127, 127).astype(np.int8)
+    scales = d.scales(channels, depth)
+    return fully_connected(name, (d.integer(1, 3), depth), channels, depth, "NONE", scales, w=w, bias=d.bias())
+
+
+def _trained_image(name: str, d: Draws) -> Case:
+    """A CONV_2D of many pixels or a DEPTHWISE_CONV_2D of 3x3, with weights of that sort."""
+    slide, channels, depth = Slide(padding="SAME"), d.integer(2, 9), d.integer(1, 8)
+    if d.rng.random() < 0.5:
+        return depthwise(name, (1, d.integer(3, 9), d.integer(3, 9), channels), 1, (3, 3), slide, d.scales(channels, 9))
+    kernel = (1, 1) if d.rng.random() < 0.5 else (3, 3)
+    w = np.clip(np.rint(d.rng.normal(0, 30, (channels, *kernel, depth))), -127, 127).astype(np.int8)
+    scales = d.scales(channels, depth * kernel[0] * kernel[1])
+    return conv_2d(name, (1, 7, 8, depth), channels, kernel, slide, scales, w=w, bias=d.bias())
+
+
+def _trained(seed: int) -> list[Case]:
+    makers = (_trained_row, _trained_image)
+    return [makers[i % 2](f"{makers[i % 2].__name__}_{i}", Draws(7000 + 100 * seed + i)) for i in range(24)]
+
+
+def _first(variant: str) -> Any:
+    """Every layer has that variant where there is code for it, whatever it costs."""
+    return patch.object(backend, "cost_of", lambda bound, target, row=None: 0.0 if row and row.name == variant else 1.0)
+
+
 def test_registers_of_an_emulated_core(tmp_path: Path) -> None:
     """Where the loops over products are in assembly, and nothing in C stands in for them."""
     file = tmp_path / "fours.tflite"
     file.write_bytes(
-        write_tflite(model_of([*FOURS, *EIGHTS, COLUMNS["bordered"][0], COLUMNS["every_second_of_odd"][0]]))
+        write_tflite(
+            model_of([*FOURS, *EIGHTS, COLUMNS["bordered"][0], COLUMNS["every_second_of_odd"][0], *_trained(0)])
+        )
     )
-    compiled = compile_model(file, target="rv32imac", package="platformio")
-    assert {step.variant for step in compiled.program.steps} == {"gpr31"}
+    with _first("gpr31"):
+        compiled = compile_model(file, target="rv32imac", package="platformio")
+    assert [step.variant for step in compiled.program.steps].count("gpr31") >= len([*FOURS, *EIGHTS]) + 2 + 12
     assert on_emulator(compiled, "qemu_rv32", reference="auto", samples=2, seed=0, layers=False, workdir=tmp_path).match
 
 
@@ -312,10 +345,10 @@ def test_sixteen_lanes_and_more() -> None:
 def test_vectors_of_an_emulated_core(tmp_path: Path) -> None:
     """Where the instructions are the core's own: no C stands in for them."""
     file = tmp_path / "vectors.tflite"
-    file.write_bytes(write_tflite(model_of(VECTORS)))
-    variants = tuple((index, "rvv") for index in range(len(VECTORS)))
-    compiled = compile_model(file, target="rv32imac_zve32x", package="platformio", variants=variants)
-    assert {step.variant for step in compiled.program.steps} == {"rvv"}
+    file.write_bytes(write_tflite(model_of([*VECTORS, *_trained(0)])))
+    with _first("rvv"):
+        compiled = compile_model(file, target="rv32imac_zve32x", package="platformio")
+    assert [step.variant for step in compiled.program.steps].count("rvv") >= len(VECTORS) + 20
     assert on_emulator(
         compiled, "qemu_rv32v", reference="auto", samples=2, seed=0, layers=False, workdir=tmp_path
     ).match
@@ -330,7 +363,7 @@ def _uneven() -> list[Case]:
 
 
 def test_depthwise_channels_that_come_in_no_fours() -> None:
-    with patch.object(backend, "cost_of", lambda bound, target, row=None: 0.0 if row and row.name == "dsp" else 1.0):
+    with _first("dsp"):
         proven = prove(_uneven(), target="cortex-m4")
     for outcome in proven.outcomes.values():
         outcome.check()
@@ -481,3 +514,24 @@ def test_random_layers(seed: int, variant: str) -> None:
     assert proven.memory_errors == ()
     steps = [outcome.step for outcome in proven.outcomes.values()]
     assert np.mean([step is not None and step.variant == variant for step in steps]) > 0.3
+
+
+RISCV = {
+    "gpr31": ("rv32imac", {"row_eights", "matrix_halves", "conv_2d_halves", "depthwise_3x3_gpr31"}),
+    "rvv": ("rv32imac_zve32x", {"matrix_rvv", "conv_2d_rvv", "depthwise_conv_2d_rvv"}),
+    "xpulp": ("cv32e40p", {"row_xpulp", "conv_2d_xpulp", "depthwise_conv_2d_xpulp"}),
+}
+"""Targets of variants, and kernels that random layers must have."""
+
+
+@pytest.mark.sweep(keep=2)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("variant", RISCV)
+def test_random_layers_of_riscv(variant: str, seed: int) -> None:
+    target, kernels = RISCV[variant]
+    with _first(variant):
+        proven = prove(_trained(seed), target=target, samples=2, sanitize=False)
+    for outcome in proven.outcomes.values():
+        outcome.check()
+    found = {step.kernel for outcome in proven.outcomes.values() if (step := outcome.step) is not None}
+    assert {kernel for kernel in kernels if any(name.startswith(kernel) for name in found)} == kernels

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores with thirty-one registers and no instructions for pairs or vectors (RV32IM): convolutions with windows
- * of three columns by Winograd's minimal filtering.
+/* emitc for cores with thirty-one registers and no instructions for pairs or vectors (RV32IM): convolutions with
+ * windows of three columns by Winograd's minimal filtering.
  *
  * F(4, 3) makes four neighbouring outputs of six columns with six products for each row of the window, not twelve:
  * y = A ((G g) * (B d)), g being the weights and d the columns. G and B have small integers here, so that transformed

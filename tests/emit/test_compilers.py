@@ -266,7 +266,7 @@ families' scaled_product saturates)."""
 def test_every_template_keeps_its_distance(every_family: list[Compiled], tmp_path: Path) -> None:
     """All in one test: what is asserted at the end is that no template was left out."""
     windowed = LEAN.union(
-        SPAN, {"conv_2d_winograd_dsp"}, *SCALAR.values(), *WIDER.values()
+        SPAN, {"conv_2d_winograd_dsp", "conv_2d_winograd_gpr31"}, *SCALAR.values(), *WIDER.values()
     )  # their own tests show that closer is wrong
     broken: list[str] = []
     sharp: dict[str, bool] = {}

@@ -20,7 +20,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Shape, Tensor
 from emitc.kernels.contract import KernelDef, Parsed, Variant, requires
 from emitc.kernels.convolution.conv_2d_runtime import ComputedConv2D
-from emitc.kernels.costs import NOT_MEASURED, Cost, Costs
+from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import (
     accumulation,
     block4_float_conv,
@@ -222,6 +222,7 @@ _JOINED, _M55 = "qemu_m4 at 02e8a07, 2026-11-26", "qemu_m55 at bed52a8, 2026-11-
 _PAIRS = Cost(mac=0.905, output=12, gathered=3, once=200)
 _WORDS = Cost(mac=1.6, output=16, gathered=2.5, once=300)
 _WINOGRAD = "qemu_m4 at 39cbcab, 2026-11-26"
+_WINOGRAD_RV32 = "qemu_rv32 at bfe2f89, 2026-11-27"
 _TRANSFORMS = Cost(output=21, gathered=2.0, once=300)
 """Of Winograd's filtering: its instructions less 15 %, since it loads less in them than the other kernels."""
 _SCALAR_TRANSFORMS = Cost(output=25, gathered=2.6, once=300)
@@ -310,7 +311,7 @@ _VARIANTS = (
     *(
         Variant(
             name, "gpr31", _integers(winograd.scalar_convolution, lean=lean),
-            Costs(NOT_MEASURED, replace(_SCALAR_TRANSFORMS, mac=mac), factor=partial(_scalar_winograd_cost, lean=lean)),
+            Costs(_WINOGRAD_RV32, replace(_SCALAR_TRANSFORMS, mac=mac), factor=partial(_scalar_winograd_cost, lean=lean)),
             applies=_INT8, spare=True,
         )
         for name, lean, mac in (("gpr31-winograd", False, 0.89), ("gpr31-winograd-lean", True, 0.91))

@@ -300,7 +300,7 @@ def variant_families(folder: Path) -> Iterator[Compiled]:
                 yield compile_model(file, target=target)
     module = _module(_tests("test_winograd.py"))
     for name in module.VARIANTS if module else ():  # no limit of scratch gives them without being asked for
-        layers = [case for case in module.cases() if not case.id.startswith(("width", "valid", "rows"))]
+        layers = [case for case in module.cases(name) if not case.id.startswith(("width", "valid", "rows"))]
         file = folder / f"family_{name.replace('-', '_')}.tflite"
         file.write_bytes(write_tflite(model_of(layers)))
         asked = tuple((index, name) for index in range(len(layers)))

@@ -37,6 +37,13 @@
 
 #define EMITC_HALF 0x8000u
 
+/* A condition that seldom holds, so that what depends on it lies out of the way. */
+#if defined(EMITC_SCALAR_RV32)
+#define EMITC_SELDOM(condition) __builtin_expect(condition, 0)
+#else
+#define EMITC_SELDOM(condition) (condition)
+#endif
+
 /* The same number, of which a compiler knows nothing more. It derives other numbers from it where they are needed. */
 EMITC_ALWAYS_INLINE int32_t emitc_opaque(int32_t x)
 {
@@ -71,8 +78,7 @@ EMITC_ALWAYS_INLINE int32_t emitc_nearest_s8(int32_t x)
     int32_t limited;
     __asm__("ssat %0, #8, %1" : "=r"(limited) : "r"(x));
     return limited;
-#else
-#if defined(__riscv)
+#elif defined(__riscv)
     const int32_t sign = x >> 31;
     return x >> 7 == sign ? x : sign ^ 127;
 #else
@@ -80,21 +86,41 @@ EMITC_ALWAYS_INLINE int32_t emitc_nearest_s8(int32_t x)
     /* Cortex-M0 gets fewer instructions for this. */
     return (int8_t)(low == x ? x : (x >> 31) ^ 127);
 #endif
-#endif
 }
 
 /* A sum as the int8 output, where the output's lower limit is its zero point: the two roundings of TFLite Micro's
- * requantization agree with halves up from there on. acc4: four times the sum; right in 1..22, start = (2 * zero point
- * + 1) * 2^right + 1. */
+ * requantization agree with halves up from there on. acc << left: four times the sum, under 2^31; left: 0 or 2. right
+ * in 1..22, start = (2 * zero point + 1) * 2^right + 1. */
+EMITC_ALWAYS_INLINE int32_t emitc_rounded_up(int32_t acc, int32_t left, int32_t q31, int32_t right, int32_t start)
+{
+#if defined(EMITC_SCALAR_RV32)
+    /* A sum that is not positive has the lower limit, without a product. A result within the limits takes no branch. */
+    int32_t y;
+    __asm__("li %[y], -128\n\t"
+            "blez %[acc], 1f\n\t"
+            ".if %[left]\n\tslli %[acc], %[acc], %[left]\n\t.endif\n\t"
+            "mulh %[y], %[acc], %[q31]\n\t"
+            "add %[y], %[y], %[start]\n\tsra %[y], %[y], %[shift]\n\t"
+            "srai %[acc], %[y], 7\n\tbgtz %[acc], 2f\n1:\n\t"
+            ".subsection 1\n2:\n\tli %[y], 127\n\tj 1b\n\t.previous"
+            : [y] "=&r"(y), [acc] "+r"(acc)
+            : [left] "i"(left), [q31] "r"(q31), [start] "r"(start), [shift] "r"(right + 1));
+    return y;
+#else
+    return emitc_nearest_s8((emitc_scalar_high(left != 0 ? 4 * acc : acc, q31) + start) >> (right + 1));
+#endif
+}
+
+/* The same of four times the sum. */
 EMITC_ALWAYS_INLINE int32_t emitc_result_up_times4(int32_t acc4, int32_t q31, int32_t right, int32_t start)
 {
-    return emitc_nearest_s8((emitc_scalar_high(acc4, q31) + start) >> (right + 1));
+    return emitc_rounded_up(acc4, 0, q31, right, start);
 }
 
 /* The same of the sum; acc under 2^29. */
 EMITC_ALWAYS_INLINE int32_t emitc_result_up(int32_t acc, int32_t q31, int32_t right, int32_t start)
 {
-    return emitc_result_up_times4(4 * acc, q31, right, start);
+    return emitc_rounded_up(acc, 2, q31, right, start);
 }
 
 /* emitc_result_up_times4 for outputs of either sign: the second rounding is away from zero, so that a negative value is
@@ -229,8 +255,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_halves_sums(int32_t bias, const uint32_t *x
         "adds %[place], #1\n\t"
         "bne 1b\n\t"
         : [s01] "+h"(t01), [s23] "+h"(t23), [h01] "+h"(u01), [h23] "+h"(u23), [x] "+l"(x), [place] "+l"(place),
-            [a] "=&l"(a),
-          "=&l"(p0), "=&l"(p1), "=&l"(p2), "=&l"(p3)
+            [a] "=&l"(a), "=&l"(p0), "=&l"(p1), "=&l"(p2), "=&l"(p3)
         : [w] "l"(end), [half] "h"(half)
         : "cc", "memory");
     w = end;
@@ -261,9 +286,8 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_halves_sums(int32_t bias, const uint32_t *x
         "ldr %[a], %[end]\n\t"
         "cmp %[x], %[a]\n\t"
         "bne 3b\n\t"
-        : [s01] "+r"(s01), [s23] "+r"(s23), [h01] "+r"(h01), [h23] "+r"(h23), [x] "+r"(x), [w] "+r"(w), [a] "=&r"(a),
-            "=&r"(p0),
-          "=&r"(p1), "=&r"(p2), "=&r"(p3)
+        : [s01] "+r"(s01), [s23] "+r"(s23), [h01] "+r"(h01), [h23] "+r"(h23), [x] "+r"(x), [w] "+r"(w),
+            [a] "=&r"(a), "=&r"(p0), "=&r"(p1), "=&r"(p2), "=&r"(p3)
         : [most] "m"(most), [end] "m"(end), [half] "r"(half)
         : "cc", "memory");
 #else
@@ -380,8 +404,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_taps_sums(int32_t bias, const int8_t *const
             "cmp %[at], %[end]\n\t"
             "bne 1b\n\t"
             : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [at] "+r"(at), [w] "+r"(w),
-                [a] "=&r"(a),
-              "=&r"(p0), "=&r"(p1), "=&r"(p2), "=&r"(p3)
+                [a] "=&r"(a), "=&r"(p0), "=&r"(p1), "=&r"(p2), "=&r"(p3)
             : [channel] "r"(channel), [end] "r"(end)
             : "cc", "memory");
         *weights = w;
@@ -397,8 +420,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_taps_sums(int32_t bias, const int8_t *const
         "bne 1b\n"
         "2:\n\t"
         : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [at] "+r"(at), [w] "+r"(w),
-            [a] "=&r"(a),
-          "=&r"(p0), "=&r"(p1), "=&r"(p2), "=&r"(p3)
+            [a] "=&r"(a), "=&r"(p0), "=&r"(p1), "=&r"(p2), "=&r"(p3)
         : [channel] "r"(channel), [end] "r"(end)
         : "cc", "memory");
 #elif defined(EMITC_SCALAR_V6M)
@@ -434,8 +456,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_taps_sums(int32_t bias, const int8_t *const
         "cmp %[at], %[end]\n\t"
         "bne 1b\n\t"
         : [a0] "+h"(a0), [a1] "+h"(a1), [a2] "+h"(a2), [a3] "+h"(a3), [at] "+l"(at), [w] "+l"(w), [a] "=&l"(a),
-            "=&l"(p0),
-          "=&l"(p1), "=&l"(p2), "=&l"(p3)
+            "=&l"(p0), "=&l"(p1), "=&l"(p2), "=&l"(p3)
         : [channel] "l"(channel), [end] "h"(end)
         : "cc", "memory");
     acc.a0 = a0;

@@ -152,14 +152,13 @@ EMITC_ALWAYS_INLINE emitc_eight emitc_fours_two(
     uint32_t v23;
     uint32_t t;
     uint32_t u;
-    /* Two fours a round; of an odd number, the first round makes its second one only. */
+    /* Two fours a round; of an odd number, the first round makes its second one only. A round begins at a whole word,
+     * where the core jumps to in a cycle less. */
     __asm__(
         "sub ra, %[end], %[w]\n\t"
         "andi ra, ra, 8\n\t"
-        "beqz ra, 1f\n\t"
-        "addi %[w], %[w], -8\n\t"
-        "addi %[at], %[at], -32\n\t"
-        "j 2f\n"
+        "bnez ra, 3f\n\t"
+        ".balign 4\n"
         "1:\n\t"
         EMITC_FOURS_FIRST("0", "0", "4")
         EMITC_FOURS_NEXT("1", "8", "12")
@@ -181,6 +180,9 @@ EMITC_ALWAYS_INLINE emitc_eight emitc_fours_two(
         EMITC_FOURS_SPLIT("b01", "b0", "b1")
         EMITC_FOURS_SPLIT("b23", "b2", "b3")
         "bne %[w], %[end], 1b\n\t"
+        ".subsection 1\n"
+        "3:\n\taddi %[w], %[w], -8\n\taddi %[at], %[at], -32\n\tj 2b\n\t"
+        ".previous"
         : [a0] "+r"(a.s01), [a1] "+r"(a.h01), [a2] "+r"(a.s23), [a3] "+r"(a.h23),
           [b0] "+r"(b.s01), [b1] "+r"(b.h01), [b2] "+r"(b.s23), [b3] "+r"(b.h23), [w] "+r"(w), [at] "+r"(at),
           [a01] "=&r"(a01), [a23] "=&r"(a23), [b01] "=&r"(b01), [b23] "=&r"(b23),

@@ -207,6 +207,15 @@ FOURS = [
     conv_2d("few_large_ones", (2, 8, 6, 7), 5, (3, 3), RELU6, w=_large(5, 63, (20,)).reshape(5, 3, 3, 7)),
     conv_2d("far_between", (1, 6, 5, 45), 3, (3, 3), RELU6, w=_large(3, 405, (0, 396)).reshape(3, 3, 3, 45)),
     fully_connected("many_rows", (25, 50), 9, 50, w=_large(9, 50, (1, 40))),
+    conv_2d(
+        "rectified",
+        (1, 4, 4, 24),
+        3,
+        (1, 1),
+        Slide(activation="RELU"),
+        Scales(output_zero_point=-128, weights=(0.01, 0.02, 0.03)),
+        w=_small(3, 24).reshape(3, 1, 1, 24),
+    ),
 ]
 
 
@@ -269,16 +278,15 @@ def _first(variant: str) -> Any:
 
 
 def test_registers_of_an_emulated_core(tmp_path: Path) -> None:
-    """Where the loops over products are in assembly, and nothing in C stands in for them."""
+    """Where the loops over products and the limits of outputs are in assembly, and nothing in C stands in for them."""
+    rectified = [case for case in XPULP_MORE if case.id in ("rectified_and_odd", "rectified_and_strided")]
+    columns = [COLUMNS["bordered"][0], COLUMNS["every_second_of_odd"][0]]
     file = tmp_path / "fours.tflite"
-    file.write_bytes(
-        write_tflite(
-            model_of([*FOURS, *EIGHTS, COLUMNS["bordered"][0], COLUMNS["every_second_of_odd"][0], *_trained(0)])
-        )
-    )
+    stated = [*FOURS, *EIGHTS, *columns, *rectified]
+    file.write_bytes(write_tflite(model_of([*stated, *_trained(0)])))
     with _first("gpr31"):
         compiled = compile_model(file, target="rv32imac", package="platformio")
-    assert [step.variant for step in compiled.program.steps].count("gpr31") >= len([*FOURS, *EIGHTS]) + 2 + 12
+    assert [step.variant for step in compiled.program.steps].count("gpr31") >= len(stated) + 12
     assert on_emulator(compiled, "qemu_rv32", reference="auto", samples=2, seed=0, layers=False, workdir=tmp_path).match
 
 

@@ -71,7 +71,7 @@ def with_external_weights(program: Program, members_of: Callable[[Step], frozens
     """
     lone: dict[str, frozenset[str]] = {}
     for step in program.every_step:
-        lone[step.kernel] = lone.get(step.kernel, frozenset(step.tables)) & _lone(step)
+        lone[step.kernel] = lone.get(step.kernel, frozenset(step.table_names)) & _lone(step)
     mover = _Mover(f"{program.name}_weights", members_of, lone)
     moved = mover.program(program)
     states = tuple(
@@ -152,8 +152,7 @@ class _Mover:
 
     def _step(self, step: Step) -> Step:
         parts = tuple(self.program(part) for part in step.parts)
-        names = {role: _table_of(text) for role, text in step.tables.items()}
-        roles = {name: role for role, name in names.items()}
+        roles = {name: role for role, name in step.table_names.items()}
         roles |= {staged.constant: staged.name.removeprefix("staged_") for staged in step.staged}
         stored = self._stored(step)
         together = self._together(step, stored)
@@ -162,16 +161,13 @@ class _Mover:
         kept = tuple(c for c in step.constants if c.name not in inside and not self._array(step, c, roles))
         numbers = self._numbers(step, stored, {roles[name]: table for name, table in inside.items()}, together)
         self.texts |= {name: f"{ARGUMENT}->{numbers}.{roles[name]}" for name in inside}
-        tables = {
-            role: text.replace(names[role], self.texts.get(names[role], names[role]), 1)
-            for role, text in step.tables.items()
-        }
-        uses = stored or tables != step.tables or any(part.leading for part in parts)
+        tables = {role: self.texts.get(name, name) for role, name in step.table_names.items()}
+        uses = stored or tables != step.table_names or any(part.leading for part in parts)
         return replace(
             step,
             parts=parts,
             constants=kept,
-            tables=tables,
+            table_names=tables,
             staged=tuple(replace(s, constant=self.texts.get(s.constant, s.constant)) for s in step.staged),
             inputs=tuple(map(self._operand, step.inputs)),
             params=_lengthened(step),
@@ -197,7 +193,7 @@ class _Mover:
 
     def _stored(self, step: Step) -> tuple[Param, ...]:
         """The parameters of a step that are stored."""
-        if step.template.startswith(_FIXED) or "/" not in step.template or _LOOKED_UP in step.tables:
+        if step.template.startswith(_FIXED) or "/" not in step.template or _LOOKED_UP in step.table_names:
             return ()
         read = self.members_of(step)
         return tuple(p for p in step.params if p.name in read and p.c_type in STORABLE and p.name in NUMBERS)
@@ -225,11 +221,6 @@ class _Mover:
         return replace(operand, address=replace(address, variable=self.texts.get(address.variable, address.variable)))
 
 
-def _table_of(text: str) -> str:
-    """The table in an expression: its name, or `(name + first * 4)` of a layer that runs some of its outputs at a time."""
-    return text.removeprefix("(").partition(" ")[0]
-
-
 def _lone(step: Step) -> frozenset[str]:
     """The roles of a layer's arrays of one element, which its kernel can read as it reads a number."""
     tables = {constant.name: constant.table for constant in step.constants}
@@ -237,7 +228,7 @@ def _lone(step: Step) -> frozenset[str]:
         tables.pop(staged.constant, None)
     return frozenset(
         role
-        for role, table in ((role, tables[name]) for role, name in step.tables.items() if name in tables)
+        for role, table in ((role, tables[name]) for role, name in step.table_names.items() if name in tables)
         if len(table.values) == 1 and not table.alignment and role not in (_WEIGHTS, _COUNTED)
         if is_stored(step.template, replace(table, role=role)) and bytes_of(table.c_type) <= _WORD_BYTES
     )

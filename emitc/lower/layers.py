@@ -129,7 +129,7 @@ class Steps:
             inputs=inputs,
             outputs=tuple(self._operand(t, self.graph.root(t.name).name, const=False) for t in bound.outputs),
             scratch=self._scratch(node),
-            tables=tables | {role: f"staged_{role}" for role in node.staged if role in tables},
+            table_names=tables | {role: f"staged_{role}" for role in node.staged if role in tables},
             constants=tuple(constants),
             params=layer.params if rows is None else row_params(layer, rows),
             macs=layer.macs,

@@ -213,15 +213,11 @@ def _outputs_of(step: Step, layer: Layer, bound: BoundNode) -> Split | None:
     sizes = {table.role: len(table.values) for table in layer.tables}
     if not counted or count % together or any(size % count for size in sizes.values() if size > 1):
         return None
-    starts = {role: size // count for role, size in sizes.items() if size > 1}
-    tables = {
-        role: f"({name} + first * {starts[role]})" if role in starts else name for role, name in step.tables.items()
-    }
+    starts = {role: size // count for role, size in sizes.items() if size > 1 and role in step.table_names}
     whole = SplitOperand(step.inputs[0], 1, bound.input(layer.operands[0]).elements, 0)
     makes = SplitOperand(step.outputs[0], count // together, together)
-    return Split(
-        replace(step, window=True, leading=FIRST_OUTPUT, tables=tables), (whole,), makes, 1, counted, together, True
-    )
+    part = replace(step, window=True, leading=FIRST_OUTPUT, per_output=starts)
+    return Split(part, (whole,), makes, 1, counted, together, True)
 
 
 def _rows_in(tensor: Tensor, operand: Operand, rows: int, window: Mapping[str, int]) -> SplitOperand:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from emitc.errors import Note
 from emitc.layer import PLAIN, Formula, KernelSpec, LibraryCall, Param, Table, kernel_name
@@ -115,7 +115,7 @@ FIRST_OUTPUT = "int32_t first, "
 class Step:
     """One layer function and its call.
 
-    index: of the operator in the source model; name: of the function. tables: role to C name. constants: the arrays that
+    index: of the operator in the source model; name: of the function. table_names: role to C name. constants: the arrays that
     this step prints (another step may have printed an identical one). fused: labels of operators merged into it.
     backend: who runs it. fallible: the function returns a status, which ends the run where it is not EMITC_OK. by_rows: the
     function makes one row; window: it takes its parameters from the caller, who sets those of the rows in sight. parts: programs
@@ -123,7 +123,7 @@ class Step:
     parameters, which come first. reads_rows: it asks the application for its rows. stored: the parameters that are numbers of
     the external weights. numbers: the structure in the weights that has them, "" where each is by itself. separate: its kernel
     takes them by a pointer of their own. leading: what its function takes before all else: the pointer to these weights and
-    FIRST_OUTPUT, one of the two, or "".
+    FIRST_OUTPUT, one of the two, or "". per_output: with FIRST_OUTPUT, the elements for each output of tables that begin there.
     """
 
     index: int
@@ -135,7 +135,7 @@ class Step:
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     scratch: tuple[Operand, ...]
-    tables: Mapping[str, str]
+    table_names: Mapping[str, str]
     constants: tuple[Constant, ...]
     params: tuple[Param, ...]
     macs: int
@@ -154,6 +154,15 @@ class Step:
     numbers: str = ""
     separate: bool = False
     leading: str = ""
+    per_output: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The C expressions of the tables by their roles."""
+        return {
+            role: f"({name} + first * {self.per_output[role]})" if role in self.per_output else name
+            for role, name in self.table_names.items()
+        }
 
     @property
     def passed(self) -> str:

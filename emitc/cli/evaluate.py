@@ -97,6 +97,7 @@ def _failed(evaluation: Evaluation, least: float | None, drop: float | None) -> 
 @click.argument("model", type=click.Path(path_type=Path))
 @shared.path_option(
     "--calibration",
+    "--data",
     required=True,
     help="Sample inputs in an .npz file: in{i}_{k}, or one array per input name.",
 )

@@ -153,7 +153,7 @@ def test_refusals_that_are_alike_are_counted(emitc: Emitc, tmp_path: Path) -> No
 def test_constants_whose_file_was_not_copied(emitc: Emitc, tmp_path: Path) -> None:
     onnx.save(onnx_model(), tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
     np.savez(tmp_path / "inputs.npz", x=np.ones((2, 1, 4), np.float32))
-    assert emitc("quantize", "m.onnx", "--calibration", "inputs.npz").code == 0
+    assert emitc("quantize", "m.onnx", "--data", "inputs.npz").code == 0
     again = emitc("quantize", "m_int8.onnx", "--calibration", "inputs.npz")
     assert again.code == 2 and "error: m_int8.onnx is quantized already\n" in again.err
     (tmp_path / "m.data").unlink()

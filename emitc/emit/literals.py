@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,9 +43,13 @@ def real(value: float) -> str:
     >>> real(0.1), real(1e-8), real(3.0), real(float("-inf"))
     ('0.1f', '1e-08f', '3.0f', '-INFINITY')
     """
+    return _real(np.float32(value))
+
+
+def _real(value: Any) -> str:
     if not math.isfinite(value):
         return _not_finite(value)
-    text = str(np.float32(value))
+    text = str(value)
     return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
 
 
@@ -88,12 +93,15 @@ def elements(values: Sequence[float], c_type: str) -> str:
     Line by line: the text of one element at a time is all that is kept in addition to the lines.
     """
     text, step = _TEXT.get(c_type), _PER_LINE[c_type]
+    numbers: Any = values
+    if text is real:
+        text, numbers = _real, np.array(values, np.float32)
 
     def line(part: Sequence[float]) -> str:
         # Small integers, and truth values as 0 or 1, are most of a model.
         return ", ".join(map(text, part) if text else map(str, map(int, part)))
 
-    return "\n".join(f"    {line(values[i : i + step])}," for i in range(0, len(values), step))
+    return "\n".join(f"    {line(numbers[i : i + step])}," for i in range(0, len(values), step))
 
 
 def rows(table: Table) -> str:

@@ -18,6 +18,7 @@ _BREAK = re.compile(r"(?<=[,;]) | (?=(?:&&|\|\||[-+*/?:|&<>=]|[<>=!]=|<<|>>) )")
 """Where code may go on in the next line: after a comma, or before an operator."""
 _DEEPER, _OPERATOR = 40, 20
 """Columns that a line may be shorter, if it is broken one parenthesis further out, or after a comma."""
+_BRACKET = re.compile(r"[()\[\]{}]")
 _OPENED = re.compile(r"\((?=[^)\s])")
 _BLANK = re.compile(r"(?<=\S) ")
 """Where it may go on if there is no such place: after a parenthesis, or between any two words."""
@@ -136,6 +137,8 @@ def _joins(last: str, after: str) -> bool:
 
 def _depths(code: str) -> list[int]:
     """Before each character, and at the end: how many parentheses, brackets and braces are open."""
+    if _BRACKET.search(code) is None:  # as in the rows of a table
+        return [0] * (len(code) + 1)
     steps = ((character in "([{") - (character in ")]}") for character in code)
     return list(accumulate(steps, initial=0))
 

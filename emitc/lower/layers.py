@@ -1,6 +1,7 @@
 """Nodes to layers, and layers to the functions that the C has: operands, constants and parameters of each."""
 
 import hashlib
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -38,7 +39,9 @@ class ConstantPool:
         """The array's C name, and whether it is new. alone: it is, whatever was printed before."""
         if alone:
             return wanted, True
-        key = (f"{table.alignment} {table.c_type}", hashlib.sha256(repr(table.values).encode()).digest())
+        real = table.c_type in ("float", "double")
+        content = array("d", table.values).tobytes() if real else repr(table.values).encode()
+        key = (f"{table.alignment} {table.c_type}", hashlib.sha256(content).digest())
         known = self._names.get(key)
         if known is not None:
             return known, False

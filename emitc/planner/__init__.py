@@ -33,6 +33,7 @@ __all__ = [
     "best_order",
     "buffers_of",
     "check",
+    "first_fit_bytes",
     "held_bytes",
     "plan",
     "plan_at",
@@ -64,6 +65,14 @@ def plan(
     refuses the result, a bug of the planner.
     """
     return _plan(tuple(buffers), tuple(distances), alignment, effort, target_bytes, useful_bytes)
+
+
+def first_fit_bytes(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: int) -> int:
+    """The arena of `plan` with an effort of 0, which nothing checks: to compare schedules by. Errors as `plan`."""
+    problem = problem_of(buffers, distances, alignment)
+    bound = lower_bound(problem)
+    offsets, _ = lowest_packing(problem, bound.size_bytes, bound.bytes_at, effort=0.0)
+    return height(problem, offsets)
 
 
 @lru_cache(maxsize=_PLANS)

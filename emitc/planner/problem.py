@@ -94,11 +94,12 @@ def _alive_together(lives: Sequence[LiveRange]) -> list[tuple[int, int]]:
     for i, live in enumerate(lives):
         for step in steps_within(steps, live):
             alive[step].append(i)
+    starts = [live.first for live in lives]
     return sorted(
-        (max(i, j), min(i, j))
-        for i, live in enumerate(lives)
-        for j in alive[live.first]
-        if i != j and (lives[j].first < live.first or j < i)
+        (i, j) if i > j else (j, i)
+        for i, start in enumerate(starts)
+        for j in alive[start]
+        if starts[j] < start or j < i
     )
 
 

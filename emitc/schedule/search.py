@@ -16,7 +16,7 @@ from itertools import islice
 from types import MappingProxyType
 
 from emitc.ir import Graph
-from emitc.planner import Buffer, Distance, OrderProblem, Plan, best_order, held_bytes, plan
+from emitc.planner import Buffer, Distance, OrderProblem, Plan, best_order, first_fit_bytes, held_bytes, plan
 from emitc.planner.buffers import round_up
 from emitc.schedule.buffers import (
     PinnedBuffer,
@@ -264,7 +264,8 @@ class _ScheduleSearch:
 
     def size(self) -> int:
         """Bytes of the arena for the layers one by one, by a quick plan."""
-        return self.planned(one_by_one(self.nodes), effort=0.0).plan.arena_bytes
+        buffers, _, pairs = self.buffers(one_by_one(self.nodes))
+        return first_fit_bytes(buffers, pairs, self.alignment)
 
     def eliding(self) -> _ScheduleSearch:
         """The schedule without the copies that the arena does not need: without all, or else one after another."""

@@ -19,6 +19,8 @@ _BREAK = re.compile(r"(?<=[,;]) | (?=(?:&&|\|\||[-+*/?:|&<>=]|[<>=!]=|<<|>>) )")
 _DEEPER, _OPERATOR = 40, 20
 """Columns that a line may be shorter, if it is broken one parenthesis further out, or after a comma."""
 _BRACKET = re.compile(r"[()\[\]{}]")
+_ROW = re.compile(r" *(?:[-\w.]+, )*[-\w.]+,?")
+"""Numbers of a table, as most long lines are: they can be broken after every comma, and nowhere better."""
 _OPENED = re.compile(r"\((?=[^)\s])")
 _BLANK = re.compile(r"(?<=\S) ")
 """Where it may go on if there is no such place: after a parenthesis, or between any two words."""
@@ -153,6 +155,11 @@ def _of_code(line: str, macro: bool, deeper: int) -> Iterator[str]:
     last = "\\" if line.endswith("\\") else ""
     indent = " " * (len(rest) - len(rest.lstrip(" ")) + deeper)
     while len(rest) + len(end) > WIDTH:
+        place = rest.rfind(", ", 0, WIDTH + 1 - len(end)) + 2
+        if place > len(indent) + 2 and _ROW.fullmatch(rest):
+            yield rest[:place].rstrip() + end
+            rest = indent + rest[place:]
+            continue
         masked = _QUOTED.sub(lambda quoted: '"' * len(quoted[0]), rest)
         places = [at.end() for at in _BREAK.finditer(masked) if len(indent) < at.start() <= WIDTH - len(end)]
         for other in (_OPENED, _BLANK):

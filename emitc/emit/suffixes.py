@@ -31,6 +31,7 @@ _WORDS = MappingProxyType({
     "zero": "all weights have one zero point",
     "wz": "weights have zero points",
     "joined": "weights of two channels are one number of 16 bits",
+    "lean": "fewer pixels at a time, in less working memory",
     "few": "fewer channels than the kernel takes at a time",
     "fours": "the products of four weights are added in one word",
     "parts": "parts of weights are added one by one",

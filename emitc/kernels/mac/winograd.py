@@ -100,7 +100,7 @@ def scalar_convolution(problem: MacProblem, *, lean: bool = False) -> Layer:
     padded = np.pad(values, ((0, 0), (0, 0), (0, -values.shape[2] % _AT_ONCE), (0, 0))).transpose(0, 2, 3, 1)
     folded = replace(folded, spec=folded.spec.extended("_flash", w="int16_t"))
     if lean:
-        folded = replace(folded, spec=folded.spec.extended("_two", window="two"))
+        folded = replace(folded, spec=folded.spec.extended("_lean", window="two"))
     what = f"transformed, {together} channels at a time"
     table = packed_table(padded.reshape(-1), problem.filters.shape, what, OUTPUTS * tiles, c_type="int16_t")
     rounds = padded.shape[1] // _AT_ONCE

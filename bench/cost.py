@@ -60,6 +60,8 @@ _LIKE = {"qemu_m55": "qemu_m4", "qemu_m3": "qemu_m0_big", "qemu_m0_big": "qemu_m
 """The board whose counts are taken for kernels that a board has not counted."""
 _PRIORS = (1e-3, 0.03, 0.1)
 """Weights of the prior of stems, families and kernels: 0.1 is that of a tenth of a count."""
+FLASH = "+flash"
+"""At the end of a model that is counted with all the flash that its kernels take."""
 _TRACED = 4
 """Instructions around a layer where layers are counted, which a model has not otherwise."""
 _ROUNDS = 6
@@ -75,6 +77,11 @@ Layers = list[tuple[str, dict[str, float], float]]
 Segment = tuple[list[Work], float]
 Counts = list[tuple[dict[str, float], float, float]]
 """Of a kernel: work, count, and the count that an error is a share of."""
+
+
+def options_of(model: str) -> dict[str, Any]:
+    """What a model is compiled with."""
+    return {"flash_budget": 1 << 24} if model.endswith(FLASH) else {}
 
 
 def drawn(model: str) -> int:
@@ -97,7 +104,7 @@ class Places:
     def file_of(self, model: str) -> Path:
         """The model's file; a drawn one is written first."""
         if drawn(model) < 0:
-            return self.corpus / model
+            return self.corpus / model.removesuffix(FLASH)
         path = self.drawn / f"{model}.tflite"
         if not path.is_file():
             path.write_bytes(write_tflite(draw(drawn(model))))
@@ -106,15 +113,15 @@ class Places:
 
 def measured(model: str, board: str, places: Places) -> Row:
     """What a board counts of a model."""
-    target, path = load_board(board).target, places.file_of(model)
-    compiled = compile_model(path, target=target, package="platformio")
+    target, path, more = load_board(board).target, places.file_of(model), options_of(model)
+    compiled = compile_model(path, target=target, package="platformio", **more)
     row: Row = {"model": model, "board": board, "plan": plan_of(compiled.program)}
     by_rows = bool(compiled.program.segments)
     settings: dict[str, Any] = {"reference": "numpy", "samples": 1, "seed": 0, "workdir": None}
     try:
         run = layered = on_emulator(compiled, board, layers=True, **settings)
         if by_rows:
-            whole = compile_model(path, target=target, package="platformio", disabled=frozenset({"streaming"}))
+            whole = compile_model(path, target=target, package="platformio", disabled=frozenset({"streaming"}), **more)
             layered = on_emulator(whole, board, layers=True, **settings)
     except EmitcError as error:
         return row | {"refused": error.what}
@@ -139,7 +146,8 @@ def plan_of(program: Program) -> str:
 def outdated(rows: Sequence[Row], pattern: str, places: Places) -> Iterator[str]:
     """Models that have other kernels than when they were counted, or a kernel that `pattern` is found in."""
     for row in rows:
-        _, program = plan_model(places.file_of(row["model"]), target=load_board(row["board"]).target)
+        target, more = load_board(row["board"]).target, options_of(row["model"])
+        _, program = plan_model(places.file_of(row["model"]), target=target, **more)
         named = pattern and any(re.search(pattern, step.kernel) for step in program.every_step)
         if named or row.get("plan", "") != plan_of(program):
             yield row["model"]
@@ -179,8 +187,8 @@ class Counted:
 
 def works(row: Row, places: Places) -> Counted:
     """What the fit needs to know of a counted model."""
-    target, path = load_board(row["board"]).target, places.file_of(row["model"])
-    partition, default = plan_model(path, target=target)
+    target, path, more = load_board(row["board"]).target, places.file_of(row["model"]), options_of(row["model"])
+    partition, default = plan_model(path, target=target, **more)
     by_rows = {call.step.index for segment in default.segments for call in segment.calls}
     row_calls = sum(len(segment.calls) for segment in default.segments)
     layers: Layers = []
@@ -190,7 +198,7 @@ def works(row: Row, places: Places) -> Counted:
         alone = {index: count - _TRACED for index, count in stages.items() if index not in by_rows and count > _TRACED}
         layers += _counted(partition, default, alone)
         segments = _segments(partition, default, stages)
-        partition, whole = plan_model(path, target=target, disabled=frozenset({"streaming"}))
+        partition, whole = plan_model(path, target=target, disabled=frozenset({"streaming"}), **more)
         layers += _counted(partition, whole, _untraced(row))
     else:
         layers += _counted(partition, default, _untraced(row))
@@ -329,7 +337,7 @@ def errors(rows: Sequence[Row], places: Places) -> Iterator[Row]:
         path = places.file_of(row["model"])
         target = load_board(row["board"]).target
         start = time.process_time()
-        estimate = cost(path, target)
+        estimate = cost(path, target, **options_of(row["model"]))
         seconds = time.process_time() - start
         yield {
             "model": row["model"],

@@ -9,8 +9,8 @@
 bench/results_kernel_counts.json has the counts: of each model the instructions and layers, and the sizes of its image.
 Models are of the corpus next to the checkout (../shared/models), or `drawn_SEED` of `bench.networks.cost`; every third of
 the drawn ones from seed 60 on is kept out of the fit, so that its error is that of a network which the counts do not
-have. A model with layers that run by rows is counted twice, the second time without, for its layers. Seconds are
-of CPU time.
+have. A model NAME+flash is NAME with a budget of flash for all faster kernels. A model with layers that run by rows is
+counted twice, the second time without, for its layers. Seconds are of CPU time.
 """
 
 from __future__ import annotations

@@ -83,6 +83,8 @@ _EFFORT = 0.3
 """Of the planner, on each schedule: compiling is to take less than a second."""
 _LITTLE_EFFORT = 0.05
 """The same on schedules that nobody has asked for."""
+_FEW = 32
+"""Layers up to which the first choice of segments is taken for the smallest without a search where it can: plans are cheap then."""
 _TRIES = 6
 """Limits tried for one budget; the packing may miss the estimate by a few grid steps."""
 
@@ -301,7 +303,7 @@ class _ScheduleSearch:
             rows: Iterable[tuple[Stage, ...]] = self.distinct(
                 (best_path(choices, count, n, number_of_segments) for n in tried), seen
             )
-            if budget == SMALLEST and (every := tuple(rows)):
+            if budget == SMALLEST and count <= _FEW and (every := tuple(rows)):
                 if self.first_is_smallest(every):
                     return self.moving(self.planned(every[0]))
                 rows = every
@@ -318,9 +320,11 @@ class _ScheduleSearch:
 
     def first_is_smallest(self, rows: Sequence[tuple[Stage, ...]]) -> bool:
         """Whether no other one needs less than the first one does by first fit alone. Its own search is not made for that."""
-        least = self.planned(rows[0], effort=0.0).plan.arena_bytes
-        others = (self.planned(stages, effort=_LITTLE_EFFORT, useful_bytes=least - 1) for stages in rows[1:])
-        return all(other.plan.arena_bytes >= least for other in others)
+        least, *others = (self.planned(stages, effort=0.0).plan.arena_bytes for stages in rows)
+        if min(others, default=least) < least:
+            return False
+        searched = (self.planned(stages, effort=_LITTLE_EFFORT, useful_bytes=least - 1) for stages in rows[1:])
+        return all(other.plan.arena_bytes >= least for other in searched)
 
     def nearly_free(self, whole: MemorySchedule) -> MemorySchedule:
         """Layers row by row where that costs next to nothing and saves much against `whole`, otherwise that."""

@@ -84,7 +84,7 @@ _EFFORT = 0.3
 _LITTLE_EFFORT = 0.05
 """The same on schedules that nobody has asked for."""
 _FEW = 32
-"""Layers up to which the first choice of segments is taken for the smallest without a search where it can: plans are cheap then."""
+"""Layers up to which the first choice of segments may be taken for the smallest without a search: plans are cheap then."""
 _TRIES = 6
 """Limits tried for one budget; the packing may miss the estimate by a few grid steps."""
 

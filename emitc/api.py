@@ -7,7 +7,7 @@ emitc.compile_model("model.tflite", target="cortex-m4").write("out")
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,14 +171,22 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
     return Model(**{field.name: getattr(compiled, field.name) for field in fields(Compiled)})
 
 
-def cost(path: str | Path, target: str = "", options: Options | None = None, **changes: Any) -> Cost:
+def cost(
+    path: str | Path, target: str = "", options: Options | None = None, *, link: bool = False, **changes: Any
+) -> Cost:
     """What the model file at `path` costs on a target, without a C compiler; keyword arguments are those of `Options`.
 
-    The arena is exact. Flash, instructions and cycles are estimates from counts of emitc's kernels. Raises what
-    `compile_model` raises.
+    The arena is exact. Flash, instructions and cycles are estimates from counts of emitc's kernels. link: the C is compiled and
+    linked with the target's compiler, so that flash is exact too. Raises what `compile_model` raises, and with link
+    CannotCompile where the compiler is missing.
     """
-    _check_names("cost", changes, tuple(option.name for option in fields(Options)))
-    return cost_of_file(path, target, options, **changes)
+    _check_names("cost", changes, (*(option.name for option in fields(Options)), "link"))
+    if not link:
+        return cost_of_file(path, target, options, **changes)
+    from emitc.boards.linked_cost import linked_cost
+
+    chosen = replace(options or Options(), **changes)
+    return linked_cost(path, replace(chosen, target=target) if target else chosen)
 
 
 def quantize(

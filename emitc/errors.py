@@ -217,6 +217,7 @@ _OF_MODULE: dict[str, tuple[Code, Code]] = {
     "emitc.boards.boot": (Code.NO_TOOL, Code.BOARD_RUN),
     "emitc.boards.capacity": (Code.BOARD_MEMORY, Code.BOARD_MEMORY),
     "emitc.boards.stack": (Code.NO_TOOL, Code.NO_TOOL),
+    "emitc.boards.target_build": (Code.NO_TOOL, Code.NO_TOOL),
     "emitc.calibrate": (Code.DATA, Code.DATA),
     "emitc.calibrate.packages": (Code.NO_TOOL, Code.NO_TOOL),
     "emitc.cli": (Code.OPTION, Code.OPTION),

@@ -32,10 +32,10 @@ class Cost:
     """What a model costs on a target.
 
     arena_bytes, lower_bound_bytes, state_bytes: exact. constant_bytes: with the parameters of the layers. code_bytes:
-    with the runtime and library routines; 0 where no code of the target was measured. instructions, cycles: of one
-    inference. overhead: the instructions in it of layers that run by rows, and of tensors that are relocated. source:
-    the board that was counted on; "" where the figures are the kernels' own rough costs. counted: the share of the
-    instructions whose kernels were counted. seconds: that it took.
+    with the runtime and library routines; 0 where no code of the target was measured. linked_by: the compiler that has told
+    both exactly; "" where they are estimates. instructions, cycles: of one inference. overhead: the instructions in it of
+    layers that run by rows, and of tensors that are relocated. source: the board that was counted on; "" where the figures
+    are the kernels' own rough costs. counted: the share of the instructions whose kernels were counted. seconds: that it took.
     """
 
     model: str
@@ -53,6 +53,7 @@ class Cost:
     counted: float
     layers: tuple[LayerCost, ...]
     seconds: float
+    linked_by: str = ""
 
     @property
     def flash_bytes(self) -> int:

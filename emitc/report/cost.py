@@ -18,6 +18,8 @@ def cost_text(cost: Cost) -> str:
         else "the kernels' rough costs; no board has counted this code"
     )
     code = f"{number(cost.code_bytes)} of code by estimate" if cost.code_bytes else "code not estimated"
+    if cost.linked_by:
+        code = f"{number(cost.code_bytes)} of code, linked by {cost.linked_by}"
     lines = [
         f"{cost.model} on {cost.target}",
         f"  arena         {number(cost.arena_bytes)} bytes, state {number(cost.state_bytes)}",

@@ -100,6 +100,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "emitc.validation",
     ),
     "emitc.boards": ("emitc.errors", "emitc.target", *_COMPILED, "emitc.emit", "emitc.verify", "emitc.boards"),
+    "emitc.boards.linked_cost": (*_COMPILED, "emitc.boards", "emitc.explore.cost"),
     "emitc.calibrate": ("emitc.errors", "emitc.ir", *_COMPILED, "emitc.emit", "emitc.frontends", "emitc.calibrate"),
     "emitc.evaluate": (
         *_VALUES, "emitc.boards", "emitc.calibrate", *_COMPILED, "emitc.frontends", "emitc.verify", "emitc.evaluate",

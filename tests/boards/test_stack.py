@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import emitc
 from bench import stack as stacking
 from emitc.boards.library_stack import library_frames
 from emitc.boards.stack import CallGraph, measured
@@ -55,6 +56,15 @@ def test_a_board_measures_no_more_and_little_less(model: str, board: str) -> Non
     result = on_emulator(compiled, board, reference="numpy", samples=2, seed=0, layers=False, workdir=None)
     assert result.stack_bytes is not None
     assert result.stack_bytes <= compiled.stack.size_bytes <= 1.15 * result.stack_bytes
+    linked = emitc.cost(MODELS / model, compiled.program.origin.target, link=True)
+    assert (linked.code_bytes, linked.flash_bytes) == (result.code_bytes, result.model_flash_bytes)
+    assert linked.linked_by.split()[0].endswith("-gcc")
+
+
+def test_only_a_core_has_flash_that_a_compiler_tells() -> None:
+    with pytest.raises(EmitcError, match="generic32 is no core whose flash is known") as refused:
+        emitc.cost(MODELS / "digits_int8.tflite", link=True)
+    assert "--target" in refused.value.hint
 
 
 def test_no_run_of_the_corpus_takes_more_than_its_bound() -> None:

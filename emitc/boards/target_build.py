@@ -16,8 +16,8 @@ from emitc.verify.build import captured, sources
 
 _SECTIONS = ("-ffunction-sections", "-fdata-sections")
 """What builds of firmware usually have, and what changes some frames."""
-_LIBRARY = {"riscv64-unknown-elf-": ("--specs=picolibc.specs",)}
-"""Options that have a compiler find its C library's headers."""
+_LIBRARY = {"arm-none-eabi-": ("--specs=nano.specs",), "riscv64-unknown-elf-": ("--specs=picolibc.specs",)}
+"""The C library of the emulated boards, by prefix."""
 _ADDRESSES = {"riscv64-unknown-elf-": ("-mcmodel=medany",)}
 """Options by which code finds its constants, as in builds for the emulated boards, whose flash lies high."""
 _LIBRARIES = ("-Wl,--start-group", "-lc", "-lm", "-lgcc", "-Wl,--end-group")
@@ -70,9 +70,9 @@ class TargetBuild:
         script = "riscv.ld" if self.prefix.startswith("riscv") else "cortex_m.ld"
         memory = [f"-Wl,--defsym=__{name}={value}" for name, value in _MEMORY.items()]
         kept = [f"-Wl,-u,{root}" for root in roots]
-        link = ["-nostdlib", f"-Wl,-e,{roots[0]}", "-Wl,--gc-sections", *kept, *memory, "-o", "linked"]
+        link = ["-nostartfiles", f"-Wl,-e,{roots[0]}", "-Wl,--gc-sections", *kept, *memory, "-o", "linked"]
         scripts = boards_dir() / "platform" / "ldscripts"
-        self.output("gcc", *self._own(), *link, f"-L{scripts}", f"-T{script}", *self._objects(), *_LIBRARIES)
+        self.output("gcc", *self._own(), *link, f"-L{scripts}", f"-T{script}", *self._objects(), "-lm")
         return image_sizes(self.work / "linked")
 
     def version(self) -> str:

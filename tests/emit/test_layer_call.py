@@ -26,7 +26,7 @@ STEP = Step(
     inputs=(operand("int8_t", "in"),),
     outputs=(operand("int16_t", "out"), operand("int32_t", "state")),
     scratch=(operand("int8_t", "sums"),),
-    tables={"factors": "op0_scale_factors"},
+    table_names={"factors": "op0_scale_factors"},
     constants=(),
     params=(),
     macs=0,
@@ -42,7 +42,7 @@ def test_operands_are_parameters_and_tables_are_not() -> None:
 
 
 def test_an_operand_that_is_a_constant_is_its_table() -> None:
-    constant = replace(STEP, inputs=(), tables={"x": "op0_scale_x"})
+    constant = replace(STEP, inputs=(), table_names={"x": "op0_scale_x"})
     assert layer_call(constant, "x, y, kept, work") == LayerCall(
         "int16_t *y, int32_t *kept, int8_t *work", "op0_scale_x, y, kept, work", ""
     )
@@ -56,7 +56,7 @@ def test_casts_and_line_breaks_stay() -> None:
 
 
 def test_scaling_stands_for_the_tables_of_the_requantization() -> None:
-    scaled = replace(STEP, tables={"shift": "op0_shift", "multiplier": "op0_multiplier"})
+    scaled = replace(STEP, table_names={"shift": "op0_shift", "multiplier": "op0_multiplier"})
     assert layer_call(scaled, "x, scaling, y, kept, work").arguments == "x, op0_multiplier, op0_shift, y, kept, work"
 
 

@@ -5,6 +5,7 @@
 The cycles are those of `emitc run`: a core's timing, applied address by address (emitc/boards/cycle_model.py). They are
 a model's, not a measurement. bench/published_times.json has the published times, and the model's cycles of one published
 program.
+It is no `emitc sweep`, which does not know the boards of published times.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ With Dedicated_Sram that is without the scratch that it keeps in DRAM, which the
 Proven means: the C with the host model that the driver's call runs equals the interpreter, every layer compared. With
 --update the rows of this configuration go into bench/results_npu.json. Exit code 1 when a net that compiles does not
 match.
+It is no `emitc sweep`, which records nothing of what vela states.
 """
 
 from __future__ import annotations

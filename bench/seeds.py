@@ -7,6 +7,7 @@ The networks are those of the corpus next to the checkout (../shared/models), an
 compiled and built once; each seed is a whole proof on 20 random inputs. A pair of a network and a seed that the file has for the
 same code is not run again without --again. So a run that was stopped goes on where it was. The engine runs in this
 process: these networks do not crash it.
+It is no `emitc sweep`, which compiles a package again for each proof.
 
 Each seed also has, of the operators whose rule is a rate, the type whose count of differences is the rarest: the count, the
 elements, and the chance of as many differences at a rate of 1 in 10^5.

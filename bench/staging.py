@@ -6,6 +6,7 @@
 The cycles are those of the RTL of Hazard3, with code and constants in the memory `xip-16k` of boards/rtl/memories.toml: a read of
 8 bytes that the cache of 16 KiB does not hold takes 40 cycles. The copies are those of `--stage-weights`, whose estimate is told
 the cost of a byte and the bytes of the cache. NUCLEO-L4R5ZI is estimated as in bench.cycles, with the regions of its board file.
+It is no `emitc sweep`, which runs no RTL.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@
 Each net is compiled with `--max-step-cycles`. The function that the board's program calls runs all steps, so that the board
 proves their bits and counts their instructions together. A second program tells the layer hook after every step, so that each
 one is counted alone. Instructions of `run` are those of bench/results_boards.json. The models are those of ../shared/models.
+It is no `emitc sweep`, which boots programs as they are compiled and counts no steps.
 """
 
 from __future__ import annotations

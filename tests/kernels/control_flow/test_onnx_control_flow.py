@@ -92,6 +92,13 @@ def test_the_body_decides_although_no_condition_is_given(tmp_path: Path) -> None
     assert every.tolist() == [[1.0] * 4], "the first product is 1"
 
 
+def test_a_body_gets_external_weights(tmp_path: Path) -> None:
+    """A body with constants takes the weights as an argument, which its loop hands on."""
+    made = compiled(MODELS["scan"](), tmp_path, weights="external")
+    assert "_body(const struct" in made.files[f"{made.program.name}.c"].decode()
+    assert verify(made, samples=2).match
+
+
 def test_both_limit_and_condition_end_a_loop(tmp_path: Path) -> None:
     """Otherwise the comparison above would say little of one of them."""
     found = compiled(at_most(), tmp_path).graph

@@ -26,7 +26,7 @@ from bench.random_graphs.case import Case
 from bench.random_graphs.inputs import draw_inputs
 from bench.random_graphs.modes import Mode, options_of, with_variants
 from bench.random_graphs.native import Builds, Item
-from bench.random_graphs.onnx.engine_faults import limited_reduction, rounded_sums
+from bench.random_graphs.onnx.engine_faults import limited_reduction, rounded_softmax, rounded_sums
 from bench.random_graphs.tflite.engine_faults import undefined_power, undefined_rounding
 from emitc.boards.verify import on_emulator, require_fit
 from emitc.compiled import Compiled
@@ -337,6 +337,7 @@ def _decide(trial: Trial, folder: Path, kind: str, detail: str) -> None:
     first = proof.first_divergence
     if trial.engine == "onnxruntime" and first is not None:
         fault = limited_reduction(compiled, trial.inputs, first.index) or rounded_sums(compiled, trial.inputs, proof)
+        fault = fault or rounded_softmax(compiled, trial.inputs, proof)
         if fault:
             trial.facts["disputes"] = [f"op {first.index} {first.op}"]
             trial.close("engine fault", f"{fault}; {detail}")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bench.random_graphs.onnx import engine_faults
-from bench.random_graphs.onnx.engine_faults import limited_reduction, rounded_sums
+from bench.random_graphs.onnx.engine_faults import limited_reduction, rounded_softmax, rounded_sums
 from bench.random_graphs.tflite.engine_faults import undefined_power, undefined_rounding
 from emitc.compiler import compile_model
+from emitc.verify import verification
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.exact_sums import steps_of_sums
+from emitc.verify.golden_run import GoldenRun, golden_run
 from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
 from tests.support.models.onnx_net import OnnxNet
@@ -82,6 +86,48 @@ def test_float_sums_with_small_steps_of_int16(tmp_path: Path, monkeypatch: pytes
 
         monkeypatch.setattr(engine_faults, "steps_of_sums", changed)
         assert rounded_sums(made, [inputs], proof) == ""
+
+
+def softmax_of_bytes(folder: Path) -> Path:
+    """A Softmax of ten codes of int8 with an output step of its own."""
+    net = OnnxNet(opset=21)
+    codes = net.dequantize(net.input((1, 10), "int8"), 0.05, 0, "int8")
+    net.output(net.quantize(net.op("Softmax", codes), 0.0268, 10, "int8"), "int8", (1, 10))
+    path = folder / "softmax.onnx"
+    path.write_bytes(net.serialized())
+    return path
+
+
+@pytest.mark.parametrize(("nearest", "steps"), [(True, 1), (True, 2), (False, 1)])
+def test_softmax_next_to_the_middle_of_two_steps(
+    nearest: bool, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of many rows, the one with the share that is nearest to the middle of two steps, or farthest from it.
+    rows = np.random.default_rng(3).integers(-128, 128, (200_000, 10))
+    powers = np.exp(rows * float(np.float32(0.05)))
+    exact = powers / powers.sum(axis=1, keepdims=True) / float(np.float32(0.0268))
+    gaps = np.abs(exact - np.floor(exact) - 0.5)
+    row, column = np.unravel_index(gaps.argmin() if nearest else gaps.argmax(), gaps.shape)
+    codes = rows[row : row + 1].astype(np.int8)
+    vectors = tmp_path / "vectors.npz"
+    np.savez(vectors, allow_pickle=False, in0_0=codes)
+    made = compile_model(softmax_of_bytes(tmp_path))
+
+    def off(*arguments: Any, **named: Any) -> GoldenRun:
+        """An engine whose element is on the other side of the middle, or one step farther than that."""
+        run = golden_run(*arguments, **named)
+        (name,) = made.graph.outputs
+        moved = run.outputs[0][0].copy()
+        up = moved[0, column] <= np.floor(exact[row, column]) + 10
+        moved[0, column] += np.int8(steps if up else -steps)
+        return replace(run, outputs=((moved,),), tensors=tuple({**tensors, name: moved} for tensors in run.tensors))
+
+    monkeypatch.setattr(engine_faults, "golden_run", off)
+    monkeypatch.setattr(verification, "golden_run", off)
+    proof = verify(made, vectors=vectors, samples=0, layers=True)
+    assert not proof.match
+    shown = "ONNX Runtime sums Softmax in float32: 1 elements next to the middle of two steps"
+    assert rounded_softmax(made, [(codes,)], proof) == (shown if nearest and steps == 1 else "")
 
 
 def test_powers_outside_of_int32(tmp_path: Path) -> None:

@@ -113,6 +113,17 @@ def test_steps_of_tiny_models(name: str, tmp_path: Path) -> None:
     assert model.calls == stepping(made.program).calls
 
 
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+def test_a_sum_of_several_operands_makes_some_rows_in_each_step(dtype: str, tmp_path: Path) -> None:
+    scale, zero = ((), ()) if dtype == "float32" else ((0.05,), (3,))
+    net = Net(1)
+    *read, y = (net.tensor(TensorSpec(name, dtype, (1, 9, 5, 2), None, scale, zero)) for name in ("a", "b", "c", "y"))
+    net.op("ADD_N", tuple(read), (y,))
+    compiled = built(tmp_path, net.spec(tuple(read), (y,)), max_step_cycles=300)
+    assert [split.rows for split in stepping(compiled.program).splits] == [9]
+    proven(compiled)
+
+
 def products(dtype: str = "int8") -> ModelSpec:
     """Fully connected layers of 24 and 21 outputs, each with a scale per channel."""
     net, sums = Net(3), {"int8": "int32", "int16": "int64"}[dtype]

@@ -260,8 +260,9 @@ def verify(compiled: Compiled, **options: Any) -> Proof:
     """Proves a compiled model on this machine. options: those of `ProofOptions`.
 
     Where floats of an ONNX model are outside of the tolerance, errors may have added up or sums cancelled. Then the operators
-    are compared one by one. They are for TFLite too in two cases: where the numpy references stand for an engine, since these
-    round floats in another order than the C; and where an operator magnifies a last bit to a whole step, as FLOOR_DIV does.
+    are compared one by one. They are for TFLite too in three cases: where the numpy references stand for an engine, since these
+    round floats in another order than the C; where only these references are outside of the tolerance, and the engine is within
+    it; and where an operator magnifies a last bit to a whole step, as FLOOR_DIV does.
     Where LiteRT alone runs a TFLite model and disagrees, TFLite Micro decides about every operator that it has by itself.
 
     Raises EmitcError for vectors that do not fit, CannotCompile when compiler or engine fail.
@@ -273,9 +274,10 @@ def verify(compiled: Compiled, **options: Any) -> Proof:
     magnified = has_steps_of_floats(graph, rule_of)
     steps = proof.rule == "exact" and (magnified or quantizes_inexact(graph, rule_of))
     doubtful = (proof.rule in ("tolerance", "groups") or steps) and not proof.match and not proof.memory_errors
-    one_by_one = compiled.source.format == "onnx" or proof.reference == "numpy" or magnified
+    numpy_alone = proof.numpy_differing > 0 and proof.differing == 0
+    one_by_one = compiled.source.format == "onnx" or proof.reference == "numpy" or magnified or numpy_alone
     if doubtful and one_by_one:
-        proof = Verification(compiled, replace(chosen, floats=True)).proof()
+        proof = replace(Verification(compiled, replace(chosen, floats=True)).proof(), numpy_alone=numpy_alone)
     if not proof.match and chosen.reference == "auto" and proof.reference == "litert":
         with contextlib.suppress(EngineRefused):
             proof = Verification(compiled, replace(chosen, reference="mixed")).proof()

@@ -61,9 +61,10 @@ def _require_text(message: Any) -> None:
 
 
 def complete(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
-    """Gives inputs and outputs without a shape one, since the checker insists.
+    """Gives inputs and outputs without a shape one, and outputs without a type one, since the checker insists.
 
-    That of an input comes from the user; that of an output follows from the operators, so that an empty one will do.
+    An input's shape comes from the user. Those of an output follow from the operators, so that empty ones will do. Outputs that
+    a user adds by their names alone have no type; ONNX Runtime runs such a model.
     """
     constants = {initializer.name for initializer in model.graph.initializer}
     for value in model.graph.input:
@@ -79,6 +80,8 @@ def complete(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
         for size in shapes.get(value.name, ()):
             tensor.shape.dim.add().dim_value = size
     for value in model.graph.output:
+        if value.type.WhichOneof("value") is None:
+            value.type.tensor_type.elem_type = onnx.TensorProto.UNDEFINED
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.shape.SetInParent()
 

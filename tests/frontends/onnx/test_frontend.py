@@ -120,6 +120,18 @@ def test_an_input_without_a_shape_takes_it_from_the_option() -> None:
     assert read.tensors[read.outputs[0]].shape == (2, 5)
 
 
+def test_an_output_that_is_named_alone_takes_its_type_from_the_operators(tmp_path: Path) -> None:
+    """As users add one who want to see an inner value. ONNX Runtime runs such a model."""
+    net = OnnxNet()
+    net.output(net.op("Relu", net.op("Neg", net.input((1, 3)), name="inner")))
+    model = net.model()
+    model.graph.output.append(onnx.ValueInfoProto(name=model.graph.node[0].output[0]))
+    made = compile_model(saved(model, tmp_path))
+    outputs = [made.graph.tensor(name) for name in made.graph.outputs]
+    assert [(tensor.dtype.value, tensor.shape) for tensor in outputs] == [("float32", (1, 3))] * 2
+    assert verify(made, samples=2).match
+
+
 # ---- external data ----
 
 

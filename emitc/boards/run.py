@@ -12,6 +12,7 @@ from emitc.boards.project import PLAIN, TRACED, write_qemu_project
 from emitc.boards.result import CycleEstimate, LayerCount, RunResult, judged, layer_counts, result_of, with_simulation
 from emitc.boards.run_model import Firmware, RunModel, check_cases
 from emitc.boards.self_test import self_test_of
+from emitc.emit.output_file import option_of
 from emitc.errors import CannotCompile, EmitcError, Where, writing
 from emitc.target import Board, load_target
 
@@ -81,12 +82,12 @@ def run_on_board(
     machine = emulator(board)
     check_tools(board, load_target(board.target), None if simulated else machine)
     workdir = workdir.resolve()
-    with writing(f"{workdir} cannot be made", "--workdir"):
+    with writing(f"{workdir} cannot be made", option_of(workdir, "--workdir")):
         workdir.mkdir(parents=True, exist_ok=True)
     program = rtl.simulator(board, simulation.sources) if simulated else None
     library = None if simulated else counter.plugin(machine, workdir / "cache")
     project = workdir / "project"
-    with writing(f"the project cannot be written to {project}", "--workdir"):
+    with writing(f"the project cannot be written to {project}", option_of(project, "--workdir")):
         write_qemu_project(firmware, board, project, with_timer=library is None and not simulated)
     names = (PLAIN, TRACED) if layers else (PLAIN,)
     images = build(project, names, board, core_dir=workdir / "pio-core", log=workdir / "build.log")

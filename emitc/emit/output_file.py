@@ -115,6 +115,17 @@ class OutputFile:
         return EmitcError(f"{self.path} cannot be written", Where(option=self.option), why, hint)
 
 
+def option_of(place: Path, option: str) -> str:
+    """What a place comes from: the environment for a temporary folder of emitc's own, the option for any other one.
+
+    >>> option_of(Path(tempfile.gettempdir(), "emitc-run-1", "package"), "-o"), option_of(Path("out"), "-o")
+    ('TMPDIR', '-o')
+    """
+    root = Path(tempfile.gettempdir())
+    own = place.is_relative_to(root) and place.relative_to(root).parts[0].startswith("emitc-")
+    return "TMPDIR" if own else option
+
+
 def _kind(mode: int) -> str:
     if stat.S_ISDIR(mode):
         return "a directory"

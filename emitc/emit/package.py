@@ -11,7 +11,7 @@ from typing import Any
 from emitc.emit.external_weights import file_name
 from emitc.emit.licence import LICENSE, stated, with_model
 from emitc.emit.manifest import manifest
-from emitc.emit.output_file import staging
+from emitc.emit.output_file import option_of, staging
 from emitc.emit.package_kinds import KINDS, Content
 from emitc.emit.render import render_sources, uses_math
 from emitc.emit.stack import StackBound
@@ -136,7 +136,7 @@ def write_package(files: Mapping[str, bytes], target: Path) -> tuple[str, ...]:
             "a package does not go to standard output", Where(option="-o -"), "it is a directory of several files",
             "name a directory",
         )  # fmt: skip
-    with writing(f"the package cannot be written to {target}", "-o"):
+    with writing(f"the package cannot be written to {target}", option_of(target, "-o")):
         place = Path(os.path.abspath(target))
         _require_replaceable(place)
         if place.is_dir() and Path.cwd().is_relative_to(os.path.realpath(place)):

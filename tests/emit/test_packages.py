@@ -7,8 +7,10 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import jsonschema
 import pytest
@@ -384,7 +386,20 @@ def test_a_place_that_cannot_be_written_is_refused(tiny: Path, tmp_path: Path) -
     (tmp_path / "file").write_text("x", encoding="ascii")
     with pytest.raises(EmitcError, match="cannot be written") as refused:
         compiled(tiny, "wires").write(tmp_path / "file" / "out")
-    assert refused.value.exit_code == 2
+    assert (refused.value.exit_code, refused.value.where.option) == (2, "-o")
+
+
+def test_a_full_temporary_folder_is_named_by_the_environment(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user of `emitc verify` has given no option for it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(package_module.os, "replace", Mock(side_effect=OSError(28, "No space left on device")))
+    folder = tmp_path / "emitc-1"
+    folder.mkdir()
+    with pytest.raises(EmitcError, match="cannot be written") as refused:
+        compiled(tiny, "wires").write(folder / "package")
+    assert refused.value.where.option == "TMPDIR"
 
 
 def test_nothing_is_written_before_everything_is_rendered(

@@ -20,7 +20,8 @@ class Value:
 
     dtype: numpy's name; "int4" for packed weights and "resource" for a handle of TFLite. data: row-major little-endian bytes of a
     constant. scales, zero_points, axis: TFLite's quantization, one pair or one for each slice of `axis`; ONNX has none here.
-    variable: state that an engine keeps for an operator (SVDF, LSTM). bounds: least and largest number to feed.
+    variable: state that an engine keeps for an operator (SVDF, LSTM). bounds: least and largest number to feed. sparse: the
+    dimensions of a constant whose zeros are left out of the file.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Value:
     axis: int = 0
     variable: bool = False
     bounds: tuple[float, float] | None = None
+    sparse: tuple[int, ...] = ()
 
     @property
     def elements(self) -> int:

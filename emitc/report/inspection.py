@@ -15,6 +15,7 @@ from emitc.frontends.onnx.quantization import INTERNAL_KINDS, QUANTIZED_OPERATOR
 from emitc.frontends.read import read_file, read_source
 from emitc.frontends.tflite.compressed_constants import DECODED
 from emitc.frontends.tflite.npu import OPERATOR as NPU_OPERATOR
+from emitc.frontends.tflite.sparse import DENSE
 from emitc.frontends.tflite.state import FOLDED
 from emitc.ir import DType, Shape
 from emitc.kernels import registry
@@ -142,7 +143,7 @@ def operator_list(plugins: Sequence[Path] = (), names: Sequence[str] = ()) -> di
     ]
     rows += [
         {"op": name, "format": "tflite", "summary": summary, "dtypes": [], "variants": ["none"], "matrix": []}
-        for name, summary in (FOLDED | DECODED).items()
+        for name, summary in (FOLDED | DECODED | DENSE).items()
     ]
     rows += [
         _operator("onnx", name, kernel, kernel.dtypes) for name, kernel in onnx.items() if name not in INTERNAL_KINDS

@@ -16,6 +16,8 @@ import flatbuffers
 import numpy as np
 import tflite
 
+from emitc.writers.sparsity import LevelSpec, SparsitySpec
+
 OptionValue: TypeAlias = int | float | bool | str | tuple[int, ...]
 
 _SCHEMA_VERSION = 3
@@ -36,6 +38,7 @@ class TensorSpec:
     scales, zero_points: () and () is a tensor without quantization; one pair is per-tensor, several are per-channel
     along quantized_dimension. Zero points left out are zeros, one for each scale.
     is_variable: state that the engine keeps between runs (SVDF, LSTM).
+    sparsity: which elements `data` has; all others are zero. None for a dense tensor.
     """
 
     name: str | bytes
@@ -47,6 +50,7 @@ class TensorSpec:
     quantized_dimension: int = 0
     shape_signature: tuple[int, ...] | None = None
     is_variable: bool = False
+    sparsity: SparsitySpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +237,7 @@ def _tensor(builder: flatbuffers.Builder, tensor: TensorSpec, buffers: _Buffers)
     shape = _int32_vector(builder, tensor.shape)
     signature = None if tensor.shape_signature is None else _int32_vector(builder, tensor.shape_signature)
     quantization = _quantization(builder, tensor)
+    sparsity = None if tensor.sparsity is None else _sparsity(builder, tensor.sparsity)
     return _table(
         builder,
         "Tensor",
@@ -242,6 +247,7 @@ def _tensor(builder: flatbuffers.Builder, tensor: TensorSpec, buffers: _Buffers)
         Name=name,
         Quantization=quantization,
         IsVariable=tensor.is_variable,
+        Sparsity=sparsity,
         ShapeSignature=signature,
         HasRank=True,  # Without it a reader takes shape () for "rank unknown" instead of a scalar.
     )
@@ -257,6 +263,36 @@ def _quantization(builder: flatbuffers.Builder, tensor: TensorSpec) -> int | Non
         Scale=builder.CreateNumpyVector(np.array(tensor.scales, dtype="<f4")),
         ZeroPoint=builder.CreateNumpyVector(_integers(zero_points, "<i8")),
         QuantizedDimension=tensor.quantized_dimension,
+    )
+
+
+def _sparsity(builder: flatbuffers.Builder, sparsity: SparsitySpec) -> int:
+    levels = [_level(builder, level, sparsity.index_bits) for level in sparsity.levels]
+    return _table(
+        builder,
+        "SparsityParameters",
+        TraversalOrder=_int32_vector(builder, sparsity.order),
+        BlockMap=_int32_vector(builder, sparsity.blocks) if sparsity.blocks else None,
+        DimMetadata=_offset_vector(builder, levels),
+    )
+
+
+def _level(builder: flatbuffers.Builder, level: LevelSpec, index_bits: int) -> int:
+    if isinstance(level, int):
+        return _table(builder, "DimensionMetadata", Format=tflite.DimensionType.DENSE, DenseSize=level)
+    name, dtype = {8: ("Uint8Vector", "u1"), 16: ("Uint16Vector", "<u2"), 32: ("Int32Vector", "<i4")}[index_bits]
+    kind = _enum_value("SparseIndexVector", name)
+    segments, indices = (
+        _table(builder, name, Values=builder.CreateNumpyVector(_integers(values, dtype))) for values in level
+    )
+    return _table(
+        builder,
+        "DimensionMetadata",
+        Format=tflite.DimensionType.SPARSE_CSR,
+        ArraySegmentsType=kind,
+        ArraySegments=segments,
+        ArrayIndicesType=kind,
+        ArrayIndices=indices,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench.random_graphs.case import Description, Node, Value
+from emitc.writers.sparsity import sparse
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, SubgraphSpec, TensorSpec, write_tflite
 
 
@@ -56,14 +57,18 @@ def _operator(
 
 
 def _tensor(value: Value) -> TensorSpec:
+    data, sparsity = value.data, None
+    if value.sparse:
+        sparsity, data = sparse(value.array(), range(len(value.shape)), value.sparse)
     return TensorSpec(
         value.name,
         value.dtype,
         value.shape,
-        value.data,
+        data,
         value.scales,
         value.zero_points,
         value.axis,
         None,
         value.variable,
+        sparsity,
     )

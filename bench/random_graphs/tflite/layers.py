@@ -26,7 +26,23 @@ FLOATS = ("float32",)
 
 
 def weights(d: GraphBuilder, x: Value, shape: Sequence[int], axis: int) -> Value:
-    """Constant weights for x, with one scale or one for each output channel; hybrid ones for some floats."""
+    """Weights for x, with one scale or one for each output channel; hybrid ones for some floats, sparse ones for some layers."""
+    made = _dense_weights(d, x, shape, axis)
+    stored = d.engine == "litert" and made.constant and made.dtype in ("int8", "float32") and d.chance(0.05)
+    return _densified(d, made) if stored else made
+
+
+def _densified(d: GraphBuilder, w: Value) -> Value:
+    """Constant weights most of which are zero and not in the file, so that a DENSIFY reads them."""
+    array = np.where(d.rng.random(w.shape) < 0.7, 0, w.array()).astype(w.dtype)
+    levels = tuple(level for level in range(len(w.shape)) if d.chance(0.5)) or (len(w.shape) - 1,)
+    stored = d.add(replace(w, name=d.name(), data=array.tobytes(), sparse=levels))
+    whole = d.add(replace(w, name=d.name(), data=None))
+    d.node("DENSIFY", (stored,), (whole,))
+    return whole
+
+
+def _dense_weights(d: GraphBuilder, x: Value, shape: Sequence[int], axis: int) -> Value:
     count = math.prod(shape)
     if d.chance(0.06) and x.dtype in ("int8", "int16", "float32"):
         return computed_weights(d, x, shape)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import numpy as np
 import tflite
 from flatbuffers import number_types
 
@@ -38,6 +39,7 @@ from emitc.frontends.tflite.schema_rules import (
     kind_of,
 )
 from emitc.frontends.tflite.signal import with_signal_state
+from emitc.frontends.tflite.sparse import MAX_DENSE_BYTES, Level, Wrong, dense, with_densified
 from emitc.frontends.tflite.state import with_state
 from emitc.frontends.tflite.uint8 import with_signed_bytes
 from emitc.ir import DType, Quantization, Shape
@@ -59,6 +61,11 @@ _ENUMERATIONS = {
     "out_data_type": _TYPES,
     "quantized_bias_type": _TYPES,
     "output_type": _TYPES,
+}
+_INDICES = {
+    tflite.SparseIndexVector.Int32Vector: tflite.Int32Vector,
+    tflite.SparseIndexVector.Uint16Vector: tflite.Uint16Vector,
+    tflite.SparseIndexVector.Uint8Vector: tflite.Uint8Vector,
 }
 _OLD_CODE_SLOT, _BUILTIN_CODE_SLOT = 4, 10
 """Places of OperatorCode.deprecated_builtin_code and builtin_code in the table's field list, in bytes."""
@@ -191,6 +198,7 @@ class _Reader:
         self.model = opened(tflite.Model(), data, root_position(data), self.budget)
         self.blockers: list[EmitcError] = []
         self._constants: dict[int, bytes | None] = {}
+        self.dense_bytes = 0
         if self.model.Version() != 3:
             what = f"schema version {self.model.Version()} is not supported"
             raise EmitcError(what, Where(), "version 3 is the only one in use", "export again")
@@ -268,9 +276,10 @@ class _Reader:
             if name in shapes:  # no shape at all is also that of a tensor whose shape the runtime works out
                 shape = given_shape(name, shape, shapes[name]) if shape else shapes[name]
             check_shape(shape, dtype, where)
-            if raw.Sparsity() is not None:
-                self._sparse(self._open(raw.Sparsity()), len(shape), where)
-            data = None if raw.Sparsity() is not None else self._data(raw.Buffer(), shape, dtype, where)
+            if raw.Sparsity() is None:
+                data = self._data(raw.Buffer(), shape, dtype, where)
+            else:
+                data = self._sparse(self._open(raw.Sparsity()), raw.Buffer(), shape, dtype, where)
             quantization = None
             if raw.Quantization() is not None:
                 params = self._open(raw.Quantization())
@@ -278,15 +287,50 @@ class _Reader:
                 quantization = _quantization(params, shape, dtype, where)
             return SourceTensor(index, name, dtype, shape, quantization, data, bool(raw.IsVariable()))
 
-    def _sparse(self, sparsity: Any, rank: int, where: Where) -> None:
-        """A sparse tensor stands against compiling; one whose description is incomplete is damaged."""
-        blocks = sparsity.BlockMapLength()
-        if not rank + blocks == sparsity.TraversalOrderLength() == sparsity.DimMetadataLength():
-            raise _damage("a sparse tensor is described wrongly", where, f"it has {rank} dimensions")
-        order = _integers(rank + blocks, sparsity.TraversalOrderAsNumpy, 64, "dimensions")
-        if sorted(order) != list(range(rank + blocks)):
-            raise _damage("a sparse tensor is described wrongly", where, f"its order is {list(order)}")
-        self.block("a sparse tensor is not supported", where, "only dense tensors have code", "export without sparsity")
+    def _sparse(self, sparsity: Any, buffer: int, shape: Shape, dtype: str, where: Where) -> bytes | None:
+        """The elements of a sparse constant with their zeros; None where its type stands against compiling."""
+        rank, blocks = len(shape), _integers(sparsity.BlockMapLength(), sparsity.BlockMapAsNumpy, 64, "blocks")
+        what = "a sparse tensor is described wrongly"
+        if not rank + len(blocks) == sparsity.TraversalOrderLength() == sparsity.DimMetadataLength():
+            raise _damage(what, where, f"it has {rank} dimensions")
+        order = _integers(rank + len(blocks), sparsity.TraversalOrderAsNumpy, 64, "dimensions")
+        if sorted(order) != list(range(rank + len(blocks))):
+            raise _damage(what, where, f"its order is {list(order)}")
+        levels = [self._level(self._open(sparsity.DimMetadata(i)), where) for i in range(rank + len(blocks))]
+        bits = ELEMENT_BITS.get(dtype, 0)
+        if not bits or bits % 8 or -1 in shape:
+            why = "there is code for elements of whole bytes, and for known shapes"
+            self.block("a sparse tensor of this type is not supported", where, why, "export without sparsity")
+            return None
+        if not 0 < buffer < self.buffers:
+            raise _damage(f"a tensor names buffer {buffer}", where, f"the file has {self.buffers}", EXPORT_AGAIN)
+        self.dense_bytes += math.prod(shape) * bits // 8
+        if self.dense_bytes > MAX_DENSE_BYTES:
+            why = f"the limit of all sparse constants is {MAX_DENSE_BYTES} bytes"
+            raise _damage("sparse constants are too large", where, why, "export without sparsity")
+        try:
+            return dense(shape, bits // 8, order, blocks, levels, self._bytes(buffer, where) or b"")
+        except (Wrong, ValueError) as error:
+            raise _damage(what, where, str(error)) from error
+
+    def _level(self, metadata: Any, where: Where) -> Level:
+        """How one dimension of a sparse tensor lists its coordinates."""
+        if metadata.Format() == tflite.DimensionType.DENSE:
+            return Level(max(0, metadata.DenseSize()), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        listed = []
+        for kind, table in (
+            (metadata.ArraySegmentsType(), metadata.ArraySegments()),
+            (metadata.ArrayIndicesType(), metadata.ArrayIndices()),
+        ):
+            if kind not in _INDICES or table is None:
+                raise _damage("a sparse tensor is described wrongly", where, "a dimension lists no coordinates")
+            numbers = opened(_INDICES[kind](), self.data, table.Pos, self.budget)
+            listed.append(
+                np.array(
+                    _integers(numbers.ValuesLength(), numbers.ValuesAsNumpy, len(self.data), "coordinates"), np.int64
+                )
+            )
+        return Level(-1, *listed)
 
     def block(self, what: str, where: Where, why: str, hint: str) -> None:
         """Notes what stands against compiling the model as a whole."""
@@ -403,7 +447,8 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
             reader.block(what, where, f"there is code for {why}", "quantize the model to int8")
     digest, blockers = hashlib.sha256(data).hexdigest(), tuple(reader.blockers)
     model = SourceModel("tflite", producer, digest, tensors, nodes, inputs, outputs, (), blockers, len(data), subgraphs)
-    model = with_circular_buffers(with_whole_bytes(with_widened_constants(with_decoded_constants(model))))
+    model = with_densified(with_decoded_constants(model))
+    model = with_circular_buffers(with_whole_bytes(with_widened_constants(model)))
     model = with_state(with_signal_state(model), reader.signatures)
     return with_few_loops(with_signed_bytes(with_moved_numbers(model)))
 

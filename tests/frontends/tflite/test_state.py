@@ -177,9 +177,9 @@ NO_CODE: dict[str, tuple[ModelSpec, str, str]] = {
     "init_computes_what_has_no_code": (
         replace(MODEL, subgraphs=(replace(
             INIT, tensors=(*INIT.tensors, replace(X, name="dense")),
-            operators=(handle(0), OperatorSpec("DENSIFY", (1,), (2,)), OperatorSpec("ASSIGN_VARIABLE", (0, 2), ())),
+            operators=(handle(0), OperatorSpec("SKIP_GRAM", (1,), (2,)), OperatorSpec("ASSIGN_VARIABLE", (0, 2), ())),
         ),)),
-        "DENSIFY is not supported", '(in the initialisation of the variable "s")',
+        "SKIP_GRAM is not supported", '(in the initialisation of the variable "s")',
     ),
     "init_computes_unsigned_bytes": (
         replace(

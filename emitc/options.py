@@ -24,10 +24,11 @@ from emitc.target import load_target
 BUILT_IN, EXTERNAL = WEIGHTS = ("built-in", "external")
 """Where the constants of layers lie that training changes: in the C, or in a file that it is given when it starts."""
 MOST_SELF_TESTS = 64
+MOST_CYCLES_PER_BYTE = 10_000
 _RARE = (
     *("regions", "places", "stage_weights", "split_weights", "plugins", "variants", "input_rows", "flash_budget"),
     *("self_test", "self_test_vectors", "profile", "profile_layers", "labels", "cpp", "model_licence"),
-    *("steps", "max_step_cycles", "weights"),
+    *("steps", "max_step_cycles", "weights", "load_ahead"),
 )
 """Options that the manifest names only where they are given."""
 
@@ -43,7 +44,8 @@ class Options:
     no accelerator gets. expect_partition: file with a partition map that must come out. backends: options of the backends, by
     name. regions: memories that each get an arena, none for a single arena; places: pairs of a tensor, by its name or that of
     its buffer, or "weights", and the region that it is to lie in. stage_weights: the region that weights are copied to before
-    their layer runs, "" for none. variants: pairs of a node's index and the variant of
+    their layer runs, "" for none; load_ahead: cycles in which a DMA copies one byte of them while other layers run, 0 where the
+    core copies them. variants: pairs of a node's index and the variant of
     emitc's own kernels that it is to get. plugins: Python files with operators of the user's own. input_rows: the model asks for
     the rows of its input while it runs. split_weights: constants have a file of their own. self_test: stored inputs of the
     function that tests the package on the device, 0 for no such function; self_test_vectors: the .npz file that they are from,
@@ -72,6 +74,7 @@ class Options:
     regions: tuple[Region, ...] = ()
     places: tuple[tuple[str, str], ...] = ()
     stage_weights: str = ""
+    load_ahead: float = 0.0
     variants: tuple[tuple[int, str], ...] = ()
     plugins: tuple[Path, ...] = ()
     input_rows: bool = False
@@ -135,6 +138,8 @@ class Options:
             plain["places"] = [list(place) for place in self.places]
         if self.stage_weights:
             plain["stage_weights"] = self.stage_weights
+        if self.load_ahead:
+            plain["load_ahead"] = self.load_ahead
         return plain | {
             "shapes": {k: list(v) for k, v in self.shapes.items()},
             "disabled": sorted(self.disabled),
@@ -189,6 +194,7 @@ class Options:
             parts.append("--regions " + ",".join(str(region) for region in self.regions))
         parts += [f"--place {what}={region}" for what, region in self.places]
         parts += [f"--stage-weights {self.stage_weights}"] if self.stage_weights else []
+        parts += [f"--load-ahead {self.load_ahead:g}"] if self.load_ahead else []
         parts += [f"--kernel op{index}={variant}" for index, variant in self.variants]
         parts += [f"--plugin {Path(path).name}" for path in self.plugins]
         return "".join(f" {part}" for part in parts)
@@ -236,6 +242,7 @@ def check_options(options: Options) -> None:
     if options.weights == EXTERNAL:
         _check_external(options)
     check_regions(options.regions, options.places, options.stage_weights)
+    _check_load_ahead(options)
     _check_self_test(options)
     if options.profile_layers and not options.profile:
         where, why = Where(option="--profile-layers"), "it says what a profile records"
@@ -253,6 +260,17 @@ def check_options(options: Options) -> None:
             "it must be a C identifier of at most 63 characters, not a keyword and not a standard header",
             "use letters, digits and single underscores",
         )
+
+
+def _check_load_ahead(options: Options) -> None:
+    """Refuses transfers of weights without a region that they are copied to, and a speed that is none."""
+    where = Where(option=f"--load-ahead {options.load_ahead:g}")
+    if options.load_ahead and not options.stage_weights:
+        why, hint = "it says how fast a DMA copies weights to the region of --stage-weights", "name that region too"
+        raise EmitcError("--load-ahead has no effect", where, why, hint)
+    if options.load_ahead and not 0 < options.load_ahead <= MOST_CYCLES_PER_BYTE:
+        why = f"it is the cycles that a DMA takes to copy a byte, over 0 and at most {MOST_CYCLES_PER_BYTE}"
+        raise EmitcError(f"{options.load_ahead:g} is no speed of a DMA", where, why, "such as 2")
 
 
 def _check_self_test(options: Options) -> None:

@@ -226,7 +226,8 @@ _HEADINGS = {
         ("--target", "--kernels", "--kernel", "--optimize", "--cmsis-nn", "--esp-nn", "--without"), "Kernels"
     ),
     **dict.fromkeys(
-        ("--ram-budget", "--flash-budget", "--regions", "--place", "--stage-weights", "--input-rows"), "Memory"
+        ("--ram-budget", "--flash-budget", "--regions", "--place", "--stage-weights", "--load-ahead", "--input-rows"),
+        "Memory",
     ),
     **dict.fromkeys(
         (
@@ -356,6 +357,13 @@ _MODEL_OPTIONS = (
         metavar="REGION",
         default="",
         help="A fast region. Weights that a layer loads often are copied there before the layer runs.",
+    ),
+    click.option(
+        "--load-ahead",
+        type=float,
+        default=0.0,
+        metavar="CYCLES",
+        help="A DMA of the application copies these weights while other layers run, a byte in CYCLES.",
     ),
     click.option(
         "--split-weights",

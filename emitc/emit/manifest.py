@@ -98,6 +98,13 @@ def _region(region: ArenaRegion) -> dict[str, Any]:
     }
 
 
+def _copied(program: Program) -> dict[str, Any]:
+    """The weights that a run copies. ahead: by how many stages a copy starts early; at_once: copies that are under way."""
+    copied = {"region": program.staged[0].region, "layers": len(program.staged), "bytes": program.staged_bytes}
+    transfers = program.transfers
+    return copied | ({"ahead": transfers.ahead, "at_once": transfers.most} if transfers else {})
+
+
 def memory_plan(program: Program) -> dict[str, Any]:
     """The plan as `emitc plan --json` and the manifest show it: buffers under their names in the C source."""
     plan = to_json(program.plan)
@@ -120,8 +127,7 @@ def memory_plan(program: Program) -> dict[str, Any]:
             for b in plan["buffers"]
         ],
         **({"regions": [_region(region) for region in program.regions]} if program.regions else {}),
-        **({"copied_weights": {"region": program.staged[0].region, "layers": len(program.staged), "bytes": program.staged_bytes}}
-           if program.staged else {}),
+        **({"copied_weights": _copied(program)} if program.staged else {}),
         "state": [
             {"name": s.name, "what": s.what, "bytes": s.size_bytes, "offset": s.offset_bytes} for s in program.states
         ],

@@ -129,7 +129,7 @@ def options_from(
         same = {
             field.name: stated[field.name]
             for field in fields(Options)
-            if isinstance(stated.get(field.name), str | int | bool) and field.name != "expect_partition"
+            if isinstance(stated.get(field.name), str | int | float | bool) and field.name != "expect_partition"
         }
         return Options(
             **same
@@ -140,7 +140,8 @@ def options_from(
                 "cpu_only": tuple(map(str, stated["cpu_only"])),
                 "backends": {**{str(k): str(v) for k, v in stated["backends"].items()}, **backends},
                 "regions": tuple(
-                    Region(str(r["name"]), int(r["bytes"]), float(r["cost"])) for r in stated.get("regions", [])
+                    Region(str(r["name"]), int(r["bytes"]), float(r["cost"]), int(r.get("cache", 0)))
+                    for r in stated.get("regions", [])
                 ),
                 "places": tuple((str(what), str(region)) for what, region in stated.get("places", [])),
                 "variants": tuple((int(index), str(variant)) for index, variant in stated.get("variants", [])),

@@ -167,6 +167,7 @@ class Steps:
             address=self.slots.address(staged_name(node, table.role)),
             size_bytes=table.size_bytes,
             region=self.placement.staged,
+            start=node.start,
         )
 
     def _input(

@@ -72,7 +72,9 @@ def lower_within_budget(
 
     parted: layers, by index, whose input and output may share bytes only as far as they can run in parts.
     """
-    regions = Regions(options.regions, options.places, options.stage_weights) if options.regions else None
+    regions = (
+        Regions(options.regions, options.places, options.stage_weights, options.load_ahead) if options.regions else None
+    )
     # Rows take code: where that is to be small, only a budget makes them, or an input that comes in rows anyway.
     few = options.optimize == "size" and not options.input_rows
     without = options.disabled | ({"streaming"} if few else set())

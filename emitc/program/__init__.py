@@ -13,6 +13,7 @@ from emitc.program.memory import Address, ArenaRegion, Block, Slot, SlotKind, ar
 from emitc.program.rows import Move, RowCall, RowSegment, RowTensor, RowUse
 from emitc.program.self_test import SelfTest
 from emitc.program.stepping import Stepping
+from emitc.program.transfers import Transfers, transfers_of
 from emitc.program.weights import ARGUMENT, ExternalWeights
 
 __all__ = [
@@ -91,7 +92,7 @@ class Operand:
 @dataclass(frozen=True, slots=True)
 class Staged:
     """A table that is copied before its layer runs. name: of the layer function's parameter. constant: C name of the table.
-    address: of the copy, in the arena of `region`.
+    address: of the copy, in the arena of `region`. start: the stage at whose start its transfer starts, -1 where the core copies.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Staged:
     address: Address
     size_bytes: int
     region: str
+    start: int = -1
 
     @property
     def pointer(self) -> str:
@@ -433,6 +435,7 @@ class Program:
         inner = {header for step in self.steps for part in step.parts for header in part.headers}
         tests = {"emitc_self_test.h"} if self.self_test else set()
         weights = {"emitc_weights.h"} if self.external else set()
+        weights |= {"emitc_transfers.h"} if any(staged.start >= 0 for staged in self.staged) else set()
         weights |= {
             f"emitc_weights_{m.stream.check}.h" for m in (self.external.streams if self.external else ()) if m.stream
         }
@@ -464,6 +467,10 @@ class Program:
     def staged_bytes(self) -> int:
         """Bytes of constants that a run copies."""
         return sum(staged.size_bytes for staged in self.staged)
+
+    @property
+    def transfers(self) -> Transfers | None:
+        return transfers_of(self.schedule)
 
     @property
     def traced(self) -> tuple[Traced, ...]:

@@ -43,7 +43,8 @@ def schedule_lines(program: Program) -> list[str]:
         lines.append(f"  streamed    {', '.join(parts)}, row by row")
     if program.staged:
         where = f"weights of {len(program.staged)} layers in {program.staged[0].region}"
-        lines.append(f"  staged      {where}, {number(program.staged_bytes)} bytes copied per run")
+        when = "while other layers run" if program.transfers else "per run"
+        lines.append(f"  staged      {where}, {number(program.staged_bytes)} bytes copied {when}")
     if program.moves:
         total = number(sum(move.size_bytes for move in program.moves))
         moved = f"{len(program.moves)} tensors, {total} bytes copied per run"

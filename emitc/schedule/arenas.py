@@ -1,7 +1,7 @@
 """The memory of one schedule: in one arena, or in those of several regions."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from emitc.backends.partition import Partition
 from emitc.planner import Plan
@@ -75,7 +75,8 @@ def arenas_of(partition: Partition, nodes: tuple[LoweredNode, ...], options: Are
         first_fit = options.accept_first_fit
         schedule = best_schedule(graph, nodes, alignment, budget, without, costs, accept_first_fit=first_fit)
         return Arenas(partition, alignment, schedule, schedule.plan)
-    assigned = assign_regions(graph, nodes, alignment, budget, without, options.regions, constant_bytes(nodes))
+    wanted = replace(options.regions, cycles={one.index: one.cost for one in partition.assignments})
+    assigned = assign_regions(graph, nodes, alignment, budget, without, wanted, constant_bytes(nodes))
     return Arenas(
         partition, alignment, assigned.schedule, assigned.whole(), assigned, assigned.region_of(), assigned.starts()
     )

@@ -73,16 +73,14 @@ class _RowReplay:
         """The first row in each line buffer."""
         rows = segment.source_rows
         self.row_bytes = graph.tensor(segment.source).size_bytes // rows if segment.source else 0
-        self.copies = [
-            [(staged_name(node, t.role), t.size_bytes) for t in node.layer.tables if t.role in node.staged]
-            for node in stage.nodes
-        ]
+        self.copies = [_copies(node) for node in stage.nodes]
 
     def run(self) -> None:
         """Every row of every layer. Raises PlanError where a byte is not what a layer needs there."""
         layers = self.segment.layers
-        for name, size in chain.from_iterable(self.copies):
-            self.owners.write(name, self.offsets[name], size, self.by)
+        for node, copies in zip(self.stage.nodes, self.copies, strict=True):
+            for name, size in copies if node.start < 0 else ():
+                self.owners.write(name, self.offsets[name], size, self.by)
         self._split_source()
         while self.made[-1] < layers[-1].rows:
             self._make_row(self._next())
@@ -186,8 +184,12 @@ def _replay_node(
     by, memory = node.bound.node.describe(), node.layer.memory
     outputs = [(i, graph.root(t.name).name) for i, t in enumerate(node.bound.outputs) if in_arena(graph, t.name)]
     scratch = [(offsets[scratch_name(node, s.role)], s.size_bytes) for s in node.layer.scratch]
-    staged = {table.role: table.size_bytes for table in node.layer.tables}
-    scratch += [(offsets[staged_name(node, role)], staged[role]) for role in node.staged]
+    copies = [(name, offsets[name], size) for name, size in _copies(node)]
+    if node.start < 0:
+        scratch += [(begin, length) for _, begin, length in copies]
+    else:
+        for name, begin, length in copies:
+            owners.read(name, begin, length, by)
     if memory is not None:
         outputs = [(i, name) for i, name in outputs if i != memory.output]
     placed_outside = bool(node.layer.pins) or memory is not None  # an accelerator's compiler has placed these
@@ -225,6 +227,20 @@ def _replay_node(
         owners.write(owner(output), begin, length, by)
         if memory is not None:  # an output that lies in the memory stays what layers share
             owners.shared[begin : begin + length] = kept
+    for name, begin, length in copies if node.start >= 0 else ():  # needed until the output is complete
+        owners.read(name, begin, length, by)
+
+
+def _copies(node: LoweredNode) -> list[tuple[str, int]]:
+    """The buffers of the copies of a layer's tables, and their bytes."""
+    return [(staged_name(node, t.role), t.size_bytes) for t in node.layer.tables if t.role in node.staged]
+
+
+def _start_transfers(stages: Sequence[Stage], position: int, owners: _Owners, offsets: Mapping[str, int]) -> None:
+    """The copies whose transfer starts with the stage at a position: its bytes may change from now on."""
+    for node in chain.from_iterable(stage.nodes for stage in stages[position:]):
+        for name, size in _copies(node) if node.start == position else ():
+            owners.write(name, offsets[name], size, f"a transfer for {node.bound.node.describe()}")
 
 
 def check_schedule(
@@ -244,7 +260,8 @@ def check_schedule(
         if name in offsets:
             owners.write(name, offsets[name], graph.tensor(name).size_bytes, "the caller")
     current: dict[str, str] = {}
-    for stage, moved in placed(stages):
+    for position, (stage, moved) in enumerate(placed(stages)):
+        _start_transfers(stages, position, owners, offsets)
         if stage.moved:
             count, size = moved.get(stage.moved, 0), graph.tensor(stage.moved).size_bytes
             source, target = (buffer_name(stage.moved, n) for n in (count, count + 1))

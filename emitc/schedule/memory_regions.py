@@ -7,7 +7,7 @@ user's.
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from emitc.c_names import is_model_name
 from emitc.errors import CannotCompile, EmitcError, Where, shown
@@ -17,6 +17,7 @@ from emitc.planner import Buffer, Distance, Plan, plan
 from emitc.planner.buffers import round_up
 from emitc.planner.region_assignment import Assignment, Region, RegionProblem, assign
 from emitc.schedule.elided_copies import place_of
+from emitc.schedule.load_ahead import Overlap, stage_cycles
 from emitc.schedule.search import MemorySchedule, best_schedule
 from emitc.schedule.slots import Slots
 from emitc.schedule.stages import (
@@ -71,12 +72,15 @@ def check_regions(regions: Sequence[Region], places: Sequence[tuple[str, str]], 
 class Regions:
     """What the user asks for. places: where some tensors are to lie, as pairs of a tensor's name and a region's.
 
-    stage_weights: the region that weights are copied to, in any case of letters; "" for none.
+    stage_weights: the region that weights are copied to, in any case of letters; "" for none. load_ahead: cycles in which a DMA
+    copies a byte while other layers run, 0 where the core copies. cycles: of each layer by its index, for that.
     """
 
     regions: tuple[Region, ...]
     places: tuple[tuple[str, str], ...] = ()
     stage_weights: str = ""
+    load_ahead: float = 0.0
+    cycles: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def weights(self) -> str:
@@ -285,6 +289,8 @@ def _with_copies(
 
     every = candidates(best.schedule)
     able = [c for c in every if gain(c) > 0 and c.size_bytes <= region.size_bytes]
+    if wanted.load_ahead:
+        return _with_transfers(graph, best, regions, wanted, alignment)
     able.sort(key=lambda c: (-gain(c) / c.size_bytes, c.position))
     fitting: list[Candidate] = []
     for c in able:
@@ -305,6 +311,44 @@ def _with_copies(
         if cost < least:
             cheapest, least = RegionSchedule(schedule, made, traffic, waits - sum(map(gain, chosen))), cost
         if chosen is not able:
+            break
+    return cheapest
+
+
+def _with_transfers(
+    graph: Graph, best: RegionSchedule, regions: Sequence[Region], wanted: Regions, alignment: int
+) -> RegionSchedule:
+    """The schedule with the transfers of weights that make the run cheapest, of those that fit into the region."""
+    region = next(region for region in regions if region.name == wanted.staged)
+    home, cache = wanted.home.cost, wanted.home.cache_bytes
+
+    def saved(candidate: Candidate) -> float:
+        return candidate.waits(home, region.cost, cache)
+
+    every = candidates(best.schedule)
+    able = [c for c in every if saved(c) > 0 and c.size_bytes <= region.size_bytes]
+    cycles = stage_cycles(best.schedule, lambda index: wanted.cycles.get(index, 0.0))
+    waits, loads = sum(map(saved, every)), sum(c.loads_bytes for c in able)
+    cheapest, least = replace(best, waits=waits), best.assignment.cost + home * loads
+    for offers in Overlap(cycles, wanted.load_ahead, saved).offers(able):
+        for made in offers:
+            schedule = with_copies(best.schedule, made.chosen, made.starts)
+            pins = _pins(graph, schedule, wanted) | {staged_name(c.node, ROLE): region.name for c in made.chosen}
+            problem = RegionProblem(
+                schedule.buffers, schedule.pairs, traffic_of(graph, schedule), regions, pins, alignment
+            )
+            assignment = assign(problem, _plan)
+            if assignment is None:
+                continue
+            # The DMA writes the copies: the core only waits for it.
+            written = region.cost * sum(c.size_bytes for c in made.chosen)
+            read = home * (loads - sum(c.loads_bytes for c in made.chosen))
+            cost = assignment.cost - written + read + made.waits
+            if cost < least:
+                cheapest = RegionSchedule(schedule, assignment, problem.traffic, waits - made.gain)
+                least = cost
+            break
+        if cheapest.schedule is not best.schedule and not made.waits:
             break
     return cheapest
 

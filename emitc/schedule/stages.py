@@ -19,12 +19,16 @@ _CACHED = 2048
 
 @dataclass(frozen=True, slots=True)
 class LoweredNode:
-    """A node with its layer, and the backend that made it. staged: roles of tables that are copied to an arena before it runs."""
+    """A node with its layer, and the backend that made it. staged: roles of tables that are copied to an arena before it runs.
+
+    start: position of the stage at whose start a transfer of these copies starts, -1 where the core copies them just before.
+    """
 
     bound: BoundNode
     layer: Layer
     backend: str
     staged: tuple[str, ...] = ()
+    start: int = -1
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

@@ -70,19 +70,26 @@ def candidates(schedule: MemorySchedule) -> tuple[Candidate, ...]:
     return tuple(result)
 
 
-def with_copies(schedule: MemorySchedule, chosen: Sequence[Candidate]) -> MemorySchedule:
-    """The schedule with a buffer for each of the chosen layers, alive for its stage."""
+def with_copies(
+    schedule: MemorySchedule, chosen: Sequence[Candidate], starts: Sequence[int] | None = None
+) -> MemorySchedule:
+    """The schedule with a buffer for each of the chosen layers, alive for its stage.
+
+    starts: for each of them the earlier stage at which its transfer starts, from which on it is alive; None for no transfers.
+    """
     stages = list(schedule.stages)
     buffers = list(schedule.buffers)
-    for candidate in chosen:
+    for candidate, start in zip(chosen, starts or [-1] * len(chosen), strict=True):
         stage = stages[candidate.position]
-        nodes = tuple(replace(node, staged=(ROLE,)) if node is candidate.node else node for node in stage.nodes)
+        nodes = tuple(
+            replace(node, staged=(ROLE,), start=start) if node is candidate.node else node for node in stage.nodes
+        )
         stages[candidate.position] = replace(stage, nodes=nodes)
         buffers.append(
             Buffer(
                 staged_name(candidate.node, ROLE),
                 candidate.size_bytes,
-                LiveRange(candidate.position, candidate.position + 1),
+                LiveRange(candidate.position if start < 0 else start, candidate.position + 1),
             )
         )
     return replace(schedule, stages=tuple(stages), buffers=tuple(buffers))

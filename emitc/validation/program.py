@@ -19,7 +19,7 @@ from emitc.layer import Layer
 from emitc.program import Address, Move, Operand, Port, Program, RowSegment, Step, arena_variable, state_argument
 from emitc.validation.access_order import overwritten
 from emitc.validation.blocks import Blocks, Outside, Place
-from emitc.validation.rows import Rows
+from emitc.validation.rows import COPIED, Rows
 from emitc.validation.tolerance import differing
 from emitc.validation.values import Executed, Execution, Faulty, Wrong
 from emitc.validation.values import executed as values_of
@@ -54,6 +54,7 @@ class ProgramRun:
         self.disabled = disabled
         self.real = executed
         self.blocks = Blocks(program)
+        self.transfers = program.transfers
         self.nodes = {bound.node.index: bound for bound in graph.bound()}
         self.executed = _scrambled(executed, {step.index for step in program.steps})
         self.run = Execution(graph, _inputs(self.executed), dict(self.executed.before))
@@ -124,8 +125,9 @@ class ProgramRun:
     def execute(self) -> None:
         """The whole run. Raises Faulty."""
         self.start()
-        for entry in self.program.schedule:
+        for position, entry in enumerate(self.program.schedule):
             try:
+                self.start_transfers(position)
                 if isinstance(entry, Move):
                     self.move(entry)
                 elif isinstance(entry, RowSegment):
@@ -141,6 +143,24 @@ class ProgramRun:
             place = None if port.address is None else self.blocks.place(port.address)
             if place is not None:
                 self.require(None, port, place)
+
+    def start_transfers(self, position: int) -> None:
+        """The copies of weights whose transfer starts with a stage: from now on nobody else has their bytes."""
+        for staged in self.program.staged if self.transfers else ():
+            if staged.start == position:
+                place = self.blocks.place(staged.address)
+                assert place is not None
+                self.blocks.write(place, COPIED * staged.size_bytes, place.slot)
+
+    def require_copies(self, step: Step) -> None:
+        """That the copies of a layer's weights are still there."""
+        for staged in step.staged:
+            place = self.blocks.place(staged.address)
+            assert place is not None
+            count, writer = self.blocks.mismatch(place, COPIED * staged.size_bytes)
+            if count:
+                why = f"{writer} has written over the copy of its weights"
+                self.fault(PLAN, self.nodes[step.index], place.slot, count, why)
 
     def move(self, move: Move) -> None:
         source, target = self.blocks.place(move.source), self.blocks.place(move.destination)
@@ -158,7 +178,8 @@ class ProgramRun:
                 self.fault(REGIONS, bound, self.graph.tensor(operand.tensor), -1, why)
         for operand, place in inputs:
             self.require(bound, operand, place)
-        working = [(o.address, o.size_bytes) for o in step.scratch] + [(s.address, s.size_bytes) for s in step.staged]
+        working = [(o.address, o.size_bytes) for o in step.scratch]
+        working += [(s.address, s.size_bytes) for s in step.staged if s.start < 0]
         if not layer.pins:
             self.require_distances(bound, layer, step, inputs, outputs)
             for address, size in working:
@@ -167,6 +188,8 @@ class ProgramRun:
         for (_, place), result in zip(outputs, results, strict=True):
             self.blocks.write(place, result.tobytes(), place.slot)
         self.waiting.discard(step.index)
+        if self.transfers:
+            self.require_copies(step)
         for operand, place in outputs:
             self.require(bound, operand, place)
 

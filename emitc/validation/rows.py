@@ -14,6 +14,9 @@ from emitc.validation.blocks import Place
 if TYPE_CHECKING:
     from emitc.validation.program import ProgramRun
 
+COPIED = b"\x5a"
+"""What the copies of weights consist of."""
+
 
 class Rows:
     """A segment, in the order of `templates/model/row_segments.c.j2`."""
@@ -69,10 +72,10 @@ class Rows:
         """Every row. Raises Faulty."""
         last = self.segment.last.makes
         rows = sum(call.makes.rows for call in self.segment.calls)
-        for copied in self.segment.staged:
+        for copied in (staged for staged in self.segment.staged if staged.start < 0):
             place = self.run.blocks.place(copied.address)
             assert place is not None
-            self.run.blocks.write(place, bytes([0x5A]) * copied.size_bytes, place.slot)
+            self.run.blocks.write(place, COPIED * copied.size_bytes, place.slot)
         for call in self.segment.calls:
             self.independent(call)
             for tensor in (call.makes, *(use.tensor for use in call.uses)):
@@ -109,7 +112,7 @@ class Rows:
         for copied in call.step.staged:
             spot = self.run.blocks.place(copied.address)
             assert spot is not None
-            count, writer = self.run.blocks.mismatch(spot, bytes([0x5A]) * copied.size_bytes)
+            count, writer = self.run.blocks.mismatch(spot, COPIED * copied.size_bytes)
             if count:
                 self.fault(index, makes, count, f"{writer} has written over the copy of its weights")
         self.made[makes.name] = row + 1

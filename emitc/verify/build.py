@@ -27,6 +27,7 @@ from emitc.ir import Array
 from emitc.program import arena_variable
 from emitc.program.weights import ALIGNMENT as WEIGHTS_ALIGN
 from emitc.target import BuildSupport
+from emitc.verify import host_dma
 
 WARNINGS = (
     "-std=c11",
@@ -78,7 +79,7 @@ class Interface:
     regions: where the package has an arena in each of several, their names and the bytes of the arenas; arena_bytes is the sum.
     reads_rows: the model reads its only input row by row. self_test: it can test itself. steps: it has functions that run one
     inference in steps, and the instance then keeps `kept` numbers. weights: the file that its init takes, empty where it takes
-    none.
+    none. loads_ahead: the application copies weights while layers run.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Interface:
     steps: bool = False
     kept: int = 0
     weights: bytes = b""
+    loads_ahead: bool = False
 
     @property
     def arenas(self) -> tuple[tuple[str, int], ...]:
@@ -204,6 +206,10 @@ def build_shared(package: Path, workdir: Path, *, trace: bool, support: BuildSup
         hook = workdir / "host_hook.c"
         hook.write_text(_HOOK, encoding="ascii")
         arguments += ["-DEMITC_TRACE", "-DEMITC_TRACE_ROWS", str(hook)]
+    if any((folder / host_dma.HEADER).exists() for folder in includes):
+        dma = workdir / "host_dma.c"
+        dma.write_text(host_dma.SOURCE, encoding="ascii")
+        arguments.append(str(dma))
     run_compiler([*arguments, *map(str, files), "-o", str(library), "-lm"])
     return library
 
@@ -222,6 +228,7 @@ def _declarations(interface: Interface) -> str:
     more = ", const void *weights, size_t weights_bytes" if interface.weights else ""
     # The last two are there where weights are copied; an instance may be larger than the package's.
     weights = "const void *weights, *load, *load_context; " if interface.weights else ""
+    weights += "const void *start, *wait, *loader; " if interface.loads_ahead else ""
     lines = [
         *([f"typedef struct {{ {regions}}} {name}_arenas_t;"] if interface.regions else []),
         f"typedef struct {{ {arenas}void *state; {_READER if interface.reads_rows else ''}{test}{weights}uint32_t ready;"
@@ -233,6 +240,8 @@ def _declarations(interface: Interface) -> str:
     ]
     if interface.steps:
         lines += [f"int {name}_{what}({name}_t *self);" for what in ("begin", "step", "cancel")]
+    if interface.loads_ahead:
+        lines.append(host_dma.declarations(name))
     if interface.reads_rows:
         lines.append(f"int {name}_set_reader({name}_t *self, int (*read)({_READ}), void *context);")
     for side, const, ports in (("input", "", interface.inputs), ("output", "const ", interface.outputs)):
@@ -331,6 +340,8 @@ class HostModel:
         weights = self._ffi.cast("void *", self._weights.address)
         more = (weights, len(interface.weights)) if interface.weights else ()
         self._call("init", *memory, state, interface.state_bytes, *more)
+        if interface.loads_ahead:
+            self._call("set_weights_loader", self._lib.host_dma_load, self._lib.host_dma_wait, self._ffi.NULL)
         if interface.reads_rows:
             self._pulled, self.rows_asked = b"", 0
             self._reader = self._ffi.callback(f"int({_READ})", self._give_row, error=-1)
@@ -427,6 +438,8 @@ class HostModel:
         stepped = self._stepped() if self.interface.steps and self._callback is None else None
         self.rows_asked = 0
         self._call("run")
+        if self.interface.loads_ahead and self._lib.host_dma_left():
+            raise MemoryFault(f"{self.interface.name}_run ended before the last copy of weights was made")
         outputs = self._outputs()
         if stepped is not None and stepped != [*(output.tobytes() for output in outputs), self.state.tobytes()]:
             raise MemoryFault(f"{self.interface.name}_step gave other bits than {self.interface.name}_run")

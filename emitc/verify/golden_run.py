@@ -46,6 +46,7 @@ def interface_of(compiled: Compiled) -> Interface:
         program.stepping is not None,
         program.stepping.kept if program.stepping is not None else 0,
         program.external.file() if program.external else b"",
+        program.transfers is not None,
     )
 
 

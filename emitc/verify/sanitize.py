@@ -14,6 +14,7 @@ import numpy as np
 from emitc.emit.render import environment
 from emitc.ir import Array
 from emitc.target import BuildSupport
+from emitc.verify import host_dma
 from emitc.verify.build import SANITIZE, Interface, build_support, captured, run_compiler, sources
 from emitc.verify.samples import Sample
 
@@ -60,6 +61,7 @@ def driver(package: Path, interface: Interface, resets: Sequence[int] = ()) -> s
         "regions": [{"name": region.lower(), "bytes": size} for region, size in interface.regions],
         "layers": [layer["outputs"] for layer in plan["trace"]],
         "alive": alive_spans(plan, interface),
+        "dma": host_dma.SOURCE if interface.loads_ahead else "",
     }
     return environment().get_template("verify/sanitize_main.c.j2").render(m=description)
 

@@ -320,6 +320,7 @@ def test_options_stand_under_headings(emitc: Emitc) -> None:
         "--regions",
         "--place",
         "--stage-weights",
+        "--load-ahead",
     }
     assert {"--target", "--kernels", "--kernel"} <= flags["Kernels"]
     assert {"--npu", "--npu-memory", "--fallback", "--ethosu-driver"} <= flags["NPU"]

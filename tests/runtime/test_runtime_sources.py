@@ -71,6 +71,7 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
         "emitc_tanh.h",
         "emitc_scalar.h",
         "emitc_self_test.h",
+        "emitc_transfers.h",
         "emitc_xpulp.h",
         "emitc_xpulp_windows.h",
         "emitc_rvv.h",

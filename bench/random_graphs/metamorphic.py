@@ -81,14 +81,17 @@ def changes(compiled: Compiled) -> Iterator[Change]:
     half = max(64, compiled.program.plan.arena_bytes // 2)
     regions = (Region("FAST", half, 1.0), Region("SLOW", 16 << 20, 4.0))
     yield Change("regions", replace(plain, regions=regions))
-    yield Change("regions for weights", replace(plain, regions=regions, stage_weights="FAST"))
+    copied = replace(plain, regions=regions, stage_weights="FAST")
+    yield Change("regions for weights", copied)
+    yield Change("regions for weights, transfers", replace(copied, load_ahead=2.0))
     for target in ("cortex-m0", "cortex-m3", "cortex-m4", "cortex-m4f", "cortex-m33", "cortex-m55", "rv32imac"):
         yield Change(f"target {target}", replace(plain, target=target))
         yield Change(f"steps on {target}", replace(plain, target=target, max_step_cycles=1))
         yield Change(f"external weights on {target}", replace(plain, target=target, weights="external"))
     yield Change("steps", replace(plain, steps=True))
     yield Change("steps, ram-budget min", replace(plain, ram_budget="min", max_step_cycles=1))
-    yield Change("steps, regions", replace(plain, regions=regions, stage_weights="FAST", max_step_cycles=1))
+    yield Change("steps, regions", replace(copied, max_step_cycles=1))
+    yield Change("steps, transfers", replace(copied, load_ahead=2.0, max_step_cycles=1))
     for cycles in (1, 300, 5000):
         yield Change(f"steps of {cycles} cycles", replace(plain, max_step_cycles=cycles))
 

@@ -89,6 +89,8 @@ def draw_mode(
         mode["max_step_cycles"] = int(rng.choice((1, 300, 5000)))
     if chance(0.06) and "split_weights" not in mode:
         mode["weights"] = "external"
+    if "stage_weights" in mode and chance(0.5):
+        mode["load_ahead"] = float(rng.choice((0.25, 2.0, 10.0)))
     return mode
 
 
@@ -143,7 +145,8 @@ def simpler(mode: Mode) -> list[dict[str, Any]]:
         candidates.append({**mode, "target": "generic32"})
     if len(mode.get("disabled", ())) > 1:
         candidates += [{**mode, "disabled": [item]} for item in mode["disabled"]]
-    return [item for item in candidates if "stage_weights" not in item or "regions" in item]
+    needs = {"stage_weights": "regions", "load_ahead": "stage_weights"}
+    return [item for item in candidates if all(what in item for name, what in needs.items() if name in item)]
 
 
 def with_variants(options: Options, compiled: Compiled, mode: Mode) -> Options:

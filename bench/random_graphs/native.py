@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from bench.random_graphs.combine import Unit
 from emitc.compiled import Compiled
 from emitc.ir import Array
 from emitc.target import BuildSupport
+from emitc.verify import host_dma
 from emitc.verify.build import WARNINGS, Interface
 from emitc.verify.golden_run import interface_of
 from emitc.verify.sanitize import alive_spans
@@ -244,6 +245,7 @@ def _read(item: Item, data: bytes, start: int) -> Iterator[tuple[Array, ...]]:
 def _program(items: Sequence[Item]) -> str:
     """The harness, what it calls for each model, and the table of the models."""
     parts = ['#include "harness.h"']
+    parts += [host_dma.SOURCE] if any(item.interface.loads_ahead for item in items) else []
     rows = [_model(i, item, *place) for i, (item, place) in enumerate(zip(items, _places(items), strict=False))]
     parts += [adapters for adapters, _ in rows]
     parts.append("static const struct harness_model models[] = {\n" + ",\n".join(row for _, row in rows) + "\n};")
@@ -269,6 +271,10 @@ def _model(i: int, item: Item, read_at: int, write_at: int) -> tuple[str, str]:
         init = f"{name}_arenas_t given; {fields} return {name}_init(({kind} *)self, &given, state, {face.state_bytes}{file});"
     else:
         init = f"return {name}_init(({kind} *)self, arenas[0], {face.arena_bytes}, state, {face.state_bytes}{file});"
+    if face.loads_ahead:
+        functions = f"({kind} *)self, host_dma_load, host_dma_wait, NULL"
+        init = init.replace("return ", "const emitc_status ready = ")
+        init += f" return ready == EMITC_OK ? {name}_set_weights_loader({functions}) : ready;"
     ins = "".join(
         f"case {k}: return {name}_input_{k}(({kind} *)self); "
         for k in range(0 if face.reads_rows else len(face.inputs))
@@ -307,8 +313,14 @@ def _model(i: int, item: Item, read_at: int, write_at: int) -> tuple[str, str]:
 
 
 def _inference(face: Interface, kind: str) -> str:
-    """The statements of one inference: in steps where the model has functions for that."""
+    """The statements of one inference: in steps where the model has functions for that.
+
+    One that ends while a copy of weights is under way gives another status.
+    """
     name = face.name
+    if face.loads_ahead:
+        inner = _inference(replace(face, loads_ahead=False), kind).replace("return ", "end = ")
+        return f"emitc_status end; {inner} return host_dma_left() == 0u ? end : EMITC_BACKEND_FAILED;"
     if not face.steps:
         return f"return {name}_run(({kind} *)self);"
     return (

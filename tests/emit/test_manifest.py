@@ -43,6 +43,7 @@ def packages(tiny: Path) -> Iterator[Compiled]:
         regions=regions,
         places=(("weights", "QSPI"),),
         stage_weights="DTCM",
+        load_ahead=2.0,
         weights="external",
     )
 

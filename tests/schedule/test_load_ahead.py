@@ -27,7 +27,7 @@ from emitc.schedule.load_ahead import Overlap, Transfers
 from emitc.schedule.search import best_schedule
 from emitc.schedule.weight_staging import Candidate, candidates, with_copies
 from emitc.validation import validate
-from emitc.verify.build import HostModel, build_shared
+from emitc.verify.build import HostModel, MemoryFault, build_shared
 from emitc.verify.golden_run import interface_of
 from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
@@ -103,6 +103,14 @@ def _changed(made: Compiled, pattern: str, to: str) -> Compiled:
     return replace(made, files=made.files | {"net.c": wrong.encode("ascii")})
 
 
+def _differs(made: Compiled) -> bool:
+    """Whether the host proof finds other bits, or copies that are under way after a run."""
+    try:
+        return not verify(made, samples=2).match
+    except MemoryFault:
+        return True
+
+
 @pytest.mark.parametrize(
     ("pattern", "to"),
     [
@@ -113,11 +121,7 @@ def _changed(made: Compiled, pattern: str, to: str) -> Compiled:
 )
 def test_a_run_that_does_not_wait_is_detected(pattern: str, to: str, net: Path) -> None:
     made = compile_model(net, **AHEAD)
-    proof_of = _changed(made, pattern, to)
-    try:
-        assert not verify(proof_of, samples=2).match
-    except RuntimeError as error:
-        assert "before the last copy" in str(error)
+    assert _differs(_changed(made, pattern, to))
 
 
 def test_a_buffer_that_lives_too_short_is_detected(net: Path) -> None:

@@ -27,6 +27,8 @@ from emitc.schedule.stages import (
 
 MAX_ADDED_BYTES = 16 << 20
 """Bytes of tables (exponentials, row indices) that lowering may add; the largest corpus model adds a few kilobytes."""
+_WORD_BYTES = 4
+"""Of what a DMA copies at a time."""
 
 
 class ConstantPool:
@@ -89,6 +91,13 @@ class ConstantPlacement:
     external: bool = False
 
 
+def _in_words(table: Table, node: LoweredNode) -> Table:
+    """The table, which begins at a word where a DMA copies it."""
+    if node.start < 0 or table.role not in node.staged:
+        return table
+    return replace(table, alignment=max(_WORD_BYTES, table.alignment, table.size_bytes // max(1, len(table.values))))
+
+
 @dataclass(frozen=True, slots=True)
 class Steps:
     """Makes the functions of one program. section: the macro that places their constants, "" for none; parts: the programs inside
@@ -115,7 +124,9 @@ class Steps:
         bound, layer = node.bound, node.layer
         name = f"op{bound.node.index}_{identifier(bound.node.op_type, '')}"
         constants: list[Constant] = []
-        tables = {table.role: self._array(table, f"{name}_{table.role}", constants) for table in layer.tables}
+        tables = {
+            table.role: self._array(_in_words(table, node), f"{name}_{table.role}", constants) for table in layer.tables
+        }
         staged = tuple(
             self._copy(node, table, tables[table.role]) for table in layer.tables if table.role in node.staged
         )

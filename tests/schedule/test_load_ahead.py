@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from emitc.compiled import Compiled
@@ -276,3 +277,52 @@ def test_what_says_no_speed_is_refused(more: dict[str, Any], what: str, net: Pat
 def test_without_the_option_nothing_of_it_is_in_the_package(net: Path) -> None:
     files = compile_model(net, **{**AHEAD, "load_ahead": 0.0}).files
     assert "emitc_transfers.h" not in files and not any(b"transfers" in content for content in files.values())
+
+
+_BOARD = """
+#include "net.h"
+static void dma_start(void *to, const void *from, size_t words);
+static void disable_interrupts(void) {}
+static void enable_interrupts(void) {}
+static void wait_for_interrupt(void);
+void dma_interrupt(void);
+"""
+_BOARD_END = """
+static void *target;
+static const void *source;
+static size_t words_left;
+static void dma_start(void *to, const void *from, size_t words)
+{
+    target = to;
+    source = from;
+    words_left = words;
+    memset(to, 0x77, 4u * words);
+}
+static void wait_for_interrupt(void)
+{
+    memcpy(target, source, 4u * words_left);
+    dma_interrupt();
+}
+int install(net_t *net);
+int install(net_t *net)
+{
+    return (int)net_set_weights_loader(net, load, wait, NULL);
+}
+"""
+
+
+def test_the_queue_of_the_documentation_works(net: Path, tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "generated-api.md").read_text(encoding="utf-8")
+    (queue,) = re.findall(r"<!-- dma queue -->\n```c\n(.*?)```", page, re.DOTALL)
+    # Every size of the net is a whole number of words.
+    made = compile_model(net, **AHEAD)
+    assert made.program.transfers is not None and 1 < made.program.transfers.most <= 8
+    made.write(tmp_path / "package")
+    (tmp_path / "package" / "board.c").write_text(_BOARD + queue + _BOARD_END, encoding="ascii")
+    host = HostModel(build_shared(tmp_path / "package", tmp_path, trace=False), interface_of(made))
+    inputs = [np.arange(320, dtype=np.int64).astype(np.int8).reshape(1, 10, 8, 4)]
+    expected = host.run(inputs)[0]
+    host._ffi.cdef("int install(net_t *net);")
+    assert host._lib.install(host._self) == 0
+    assert np.array_equal(host.run(inputs)[0], expected)
+    assert len(np.unique(expected)) > 4

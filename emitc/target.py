@@ -74,6 +74,21 @@ class FlashTiming:
 
 
 @dataclass(frozen=True, slots=True)
+class DmaTiming:
+    """What a copy from flash to RAM by a board's DMA takes while the core runs.
+
+    cycles_per_byte: of a copy that nobody disturbs. cycles_per_transfer: of the core, to start it and to note its end.
+    line_bytes, line_cycles: what one read of the flash brings, and for how long it keeps others out. source: of the figures.
+    """
+
+    source: str
+    cycles_per_byte: float
+    cycles_per_transfer: float
+    line_bytes: float
+    line_cycles: float
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One instruction set with the compiler that serves it.
 
@@ -150,7 +165,8 @@ class Board:
     target: name of its Target. clock_hz: of the core. measures: what a run on it reports, a subset of MEASURES.
     core: of a board of kind "rtl", the name of its file in boards/rtl.
     free_stack_bytes: bytes below the application's stack pointer that are surely stack, 0 where that is not known.
-    flash_timing: None where it is not known. energy_nj_per_cycle: published, of the whole chip; 0 where it is not known.
+    flash_timing, dma_timing: None where they are not known. energy_nj_per_cycle: published, of the whole chip; 0 where it is not
+    known.
     """
 
     name: str
@@ -165,6 +181,7 @@ class Board:
     note: str = ""
     core: str = ""
     flash_timing: FlashTiming | None = None
+    dma_timing: DmaTiming | None = None
     energy_nj_per_cycle: float = 0.0
 
     @property
@@ -262,6 +279,17 @@ def _flash_timing(board: _Table) -> FlashTiming | None:
     return timing
 
 
+def _dma_timing(board: _Table) -> DmaTiming | None:
+    """The table `dma_timing` of a board; None where it has none."""
+    table = board.optional("dma_timing")
+    if table is None:
+        return None
+    cycles = {field.name: table.cycles(field.name) for field in fields(DmaTiming) if field.name != "source"}
+    timing = DmaTiming(table.text("source"), **cycles)
+    table.close()
+    return timing
+
+
 def read_board(path: Path) -> Board:
     """The board that a TOML file describes; EmitcError where it is not valid."""
     table = _read(path)
@@ -289,6 +317,7 @@ def read_board(path: Path) -> Board:
         note=table.text("note", default=""),
         core=table.text("core", default=""),
         flash_timing=_flash_timing(table),
+        dma_timing=_dma_timing(table),
         energy_nj_per_cycle=table.cycles("energy_nj_per_cycle", 0.0, zero=True),
     )
     if (board.kind == "rtl") != (board.core in _names(boards_dir() / "rtl")):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from html import escape
 from typing import Any
 
+from emitc.boards.overlap import stages_of
 from emitc.boards.result import RunResult
 from emitc.compiled import Compiled
 
@@ -65,6 +66,8 @@ def measurement(compiled: Compiled, result: RunResult, reference: str = "") -> M
     """The result of a compiled model with the model in it. reference: the engine of the expected outputs."""
     origin = compiled.program.origin
     values = {field.name: getattr(result, field.name) for field in fields(RunResult)}
+    if result.estimate is not None:
+        values["estimate"] = replace(result.estimate, stages=stages_of(compiled))
     return Measurement(
         **values | {"reference": reference or result.reference},
         model=compiled.program.name,

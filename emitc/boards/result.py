@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 
 from emitc.boards.cycle_model import Estimate
 from emitc.boards.elf import ImageSizes
+from emitc.boards.overlap import StageWork, overlapped
 from emitc.boards.protocol import CaseLines, Transcript
 from emitc.boards.rtl import Function, Simulated
 from emitc.boards.run_model import Case, RunModel
 from emitc.boards.self_test import SelfTestResult
 from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.target import Board, FlashTiming, load_board, load_target
+from emitc.target import Board, DmaTiming, FlashTiming, load_board, load_target
 from emitc.verify.tally import finite
 from emitc.verify.tolerances import EXACT, Difference, Tolerance, compared_bytes
 
@@ -50,7 +51,8 @@ class CycleEstimate:
 
     zero_wait: cycles where no memory makes the core wait. core: whose timing it is. board: whose clock and flash they are.
     error_percent: the largest error against published measurements; 0 where none was compared. Without `flash`, code and
-    data are in memory without wait states. energy_nj_per_cycle: published for the board; 0 where it is not known.
+    data are in memory without wait states. energy_nj_per_cycle: published for the board; 0 where it is not known. stages: of a
+    run whose weights a DMA copies while layers run, which is what the cycles are of where `dma` has its timing.
     """
 
     zero_wait: Estimate
@@ -60,12 +62,16 @@ class CycleEstimate:
     error_percent: int
     flash: FlashTiming | None = None
     energy_nj_per_cycle: float = 0.0
+    dma: DmaTiming | None = None
+    stages: tuple[StageWork, ...] = ()
 
     @property
     def cycles(self) -> float:
-        """With the wait states of the flash, where they are known."""
+        """With the wait states of the flash and the copies of its DMA, where they are known."""
         if self.flash is None:
             return self.zero_wait.cycles
+        if self.dma is not None and self.stages:
+            return overlapped(self.zero_wait, self.stages, self.flash, self.dma)
         return self.flash.cycles(self.zero_wait.cycles, self.zero_wait.constant_bytes)
 
     @property
@@ -86,14 +92,25 @@ class CycleEstimate:
     @property
     def memory(self) -> str:
         """What the memory of code and constants does, in words."""
-        return "memory without wait states" if self.flash is None else "with the wait states of its flash"
+        if self.flash is None:
+            return "memory without wait states"
+        copies = " and weights that its DMA copies" if self.dma is not None and self.stages else ""
+        return f"with the wait states of its flash{copies}"
 
     def on(self, board: Board) -> CycleEstimate:
         """The same run on another board with the same core."""
         flash = board.flash_timing
         error = self.error_percent if flash is None else flash.error_percent
         return CycleEstimate(
-            self.zero_wait, self.core, board.name, board.clock_hz, error, flash, board.energy_nj_per_cycle
+            self.zero_wait,
+            self.core,
+            board.name,
+            board.clock_hz,
+            error,
+            flash,
+            board.energy_nj_per_cycle,
+            board.dma_timing,
+            self.stages,
         )
 
     def as_json(self) -> dict[str, Any]:

@@ -31,11 +31,15 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """What is known of a schedule: the cycles of each stage, the cycles of a transfer for each byte, and what a copy saves."""
+    """What is known of a schedule: the cycles of each stage, the cycles of a transfer for each byte, and what a copy saves.
+
+    cycles: with copies of all weights. every: all layers that could have a copy; a stage takes longer where one has none.
+    """
 
     cycles: Sequence[float]
     per_byte: float
     saved: Callable[[Candidate], float]
+    every: Sequence[Candidate] = ()
 
     def timed(self, chosen: Sequence[Candidate], depth: int) -> Transfers:
         """When the transfers of these layers start, and what they cost. depth: by how many stages they may start earlier.
@@ -59,7 +63,11 @@ class Overlap:
             ends.append(ready)
 
         needed = 0
-        for stage, cycles in enumerate(self.cycles):
+        lengths = list(self.cycles)
+        copied = {id(candidate) for candidate in chosen}
+        for candidate in self.every:
+            lengths[candidate.position] += self.saved(candidate) * (id(candidate) not in copied)
+        for stage, cycles in enumerate(lengths):
             while len(starts) < len(chosen) and chosen[len(starts)].position == stage:
                 start(stage)
             while needed < len(chosen) and chosen[needed].position == stage:

@@ -330,7 +330,7 @@ def _with_transfers(
     cycles = stage_cycles(best.schedule, lambda index: wanted.cycles.get(index, 0.0))
     waits, loads = sum(map(saved, every)), sum(c.loads_bytes for c in able)
     cheapest, least = replace(best, waits=waits), best.assignment.cost + home * loads
-    for offers in Overlap(cycles, wanted.load_ahead, saved).offers(able):
+    for offers in Overlap(cycles, wanted.load_ahead, saved, every).offers(able):
         for made in offers:
             schedule = with_copies(best.schedule, made.chosen, made.starts)
             pins = _pins(graph, schedule, wanted) | {staged_name(c.node, ROLE): region.name for c in made.chosen}

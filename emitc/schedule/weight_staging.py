@@ -8,7 +8,7 @@ row take turns: their copies are made before the first row, and stay until the l
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from emitc.layer import Table
+from emitc.layer import Layer, Table
 from emitc.planner import Buffer, LiveRange
 from emitc.schedule.search import MemorySchedule
 from emitc.schedule.stages import LoweredNode, staged_name
@@ -49,15 +49,25 @@ class Candidate:
 
 def loads_bytes(node: LoweredNode) -> int:
     """Bytes of its weights that a layer loads in one run, about."""
-    table = weights_of(node)
-    assert table is not None
+    return loads_of(node.layer)
+
+
+def loads_of(layer: Layer) -> int:
+    """The same of a layer; 0 where its function does not take the weights from its caller."""
+    table = _weights(layer)
+    if table is None:
+        return 0
     element = max(1, table.size_bytes // len(table.values))
-    return node.layer.macs * element // table.pixels_per_load
+    return layer.macs * element // table.pixels_per_load
 
 
 def weights_of(node: LoweredNode) -> Table | None:
     """The array of weights that the layer function takes from its caller, if it has one."""
-    return next((table for table in node.layer.tables if table.role == ROLE and table.pixels_per_load), None)
+    return _weights(node.layer)
+
+
+def _weights(layer: Layer) -> Table | None:
+    return next((table for table in layer.tables if table.role == ROLE and table.pixels_per_load), None)
 
 
 def candidates(schedule: MemorySchedule) -> tuple[Candidate, ...]:

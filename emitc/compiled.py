@@ -17,6 +17,7 @@ from emitc.ir import Graph, GraphStep
 from emitc.options import Options
 from emitc.program import PassReport, Program
 from emitc.program.example import ExampleRun
+from emitc.program.transfers import loads_of
 from emitc.source import SourceModel
 from emitc.target import BuildSupport, load_target
 
@@ -43,6 +44,10 @@ class Compiled:
     history: tuple[GraphStep, ...] = ()
     stack: StackBound | None = None
     example: tuple[ExampleRun, ...] = ()
+
+    def weight_loads(self, index: int) -> int:
+        """Bytes of its weights that the layer of an operator loads in one run, about; 0 where no copy could replace them."""
+        return loads_of(self.partition.layers[index])
 
     def __repr__(self) -> str:
         """One line: a notebook prints what a line gives."""

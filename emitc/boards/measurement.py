@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from html import escape
 from typing import Any
 
-from emitc.boards.overlap import stages_of
+from emitc.boards.cycle_model import StageWork
 from emitc.boards.result import RunResult
 from emitc.compiled import Compiled
 
@@ -75,6 +75,29 @@ def measurement(compiled: Compiled, result: RunResult, reference: str = "") -> M
         model_sha256=origin.sha256,
         target=origin.target,
         options=origin.options.strip(),
+    )
+
+
+def stages_of(compiled: Compiled) -> tuple[StageWork, ...]:
+    """The stages of a program whose weights the application copies while layers run; none for any other one."""
+    transfers = compiled.program.transfers
+    if transfers is None:
+        return ()
+    costs = {assignment.index: assignment.cost for assignment in compiled.partition.assignments}
+    cycles = [sum(costs.get(step.index, 0.0) for step in stage.steps) for stage in transfers.stages]
+    loads = [
+        sum(compiled.weight_loads(step.index) for step in stage.steps if not step.staged) for stage in transfers.stages
+    ]
+    return tuple(
+        StageWork(
+            here / (sum(cycles) or 1.0),
+            loaded / (sum(loads) or 1),
+            tuple(staged.size_bytes for staged in stage.late),
+            stage.waits,
+            stage.left,
+            tuple(staged.size_bytes for staged in stage.early),
+        )
+        for stage, here, loaded in zip(transfers.stages, cycles, loads, strict=True)
     )
 
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
-from emitc.boards.cycle_model import Estimate
+from emitc.boards.cycle_model import Estimate, StageWork, overlapped
 from emitc.boards.elf import ImageSizes
-from emitc.boards.overlap import StageWork, overlapped
 from emitc.boards.protocol import CaseLines, Transcript
 from emitc.boards.rtl import Function, Simulated
 from emitc.boards.run_model import Case, RunModel

@@ -33,6 +33,7 @@ _REGION = re.compile(
 _BUDGET = re.compile(r"(?P<bytes>[0-9]{1,12})(?P<scale>[KM]?)", re.ASCII)
 _SCALES = {"": 1, "K": 1 << 10, "M": 1 << 20}
 _MOST_COST = 1e6
+_LOAD_AHEAD = "A DMA of the application copies these weights while other layers run, a byte in CYCLES."
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -225,10 +226,8 @@ _HEADINGS = {
     **dict.fromkeys(
         ("--target", "--kernels", "--kernel", "--optimize", "--cmsis-nn", "--esp-nn", "--without"), "Kernels"
     ),
-    **dict.fromkeys(
-        ("--ram-budget", "--flash-budget", "--regions", "--place", "--stage-weights", "--load-ahead", "--input-rows"),
-        "Memory",
-    ),
+    **dict.fromkeys(("--ram-budget", "--flash-budget", "--regions", "--place", "--input-rows"), "Memory"),
+    **dict.fromkeys(("--stage-weights", "--load-ahead"), "Memory"),
     **dict.fromkeys(
         (
             "--output",
@@ -358,13 +357,7 @@ _MODEL_OPTIONS = (
         default="",
         help="A fast region. Weights that a layer loads often are copied there before the layer runs.",
     ),
-    click.option(
-        "--load-ahead",
-        type=float,
-        default=0.0,
-        metavar="CYCLES",
-        help="A DMA of the application copies these weights while other layers run, a byte in CYCLES.",
-    ),
+    click.option("--load-ahead", type=float, default=0.0, metavar="CYCLES", help=_LOAD_AHEAD),
     click.option(
         "--split-weights",
         is_flag=True,

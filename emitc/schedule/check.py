@@ -184,12 +184,8 @@ def _replay_node(
     by, memory = node.bound.node.describe(), node.layer.memory
     outputs = [(i, graph.root(t.name).name) for i, t in enumerate(node.bound.outputs) if in_arena(graph, t.name)]
     scratch = [(offsets[scratch_name(node, s.role)], s.size_bytes) for s in node.layer.scratch]
-    copies = [(name, offsets[name], size) for name, size in _copies(node)]
-    if node.start < 0:
-        scratch += [(begin, length) for _, begin, length in copies]
-    else:
-        for name, begin, length in copies:
-            owners.read(name, begin, length, by)
+    scratch += [(offsets[name], size) for name, size in _copies(node) if node.start < 0]
+    _require_copies(node, owners, offsets)
     if memory is not None:
         outputs = [(i, name) for i, name in outputs if i != memory.output]
     placed_outside = bool(node.layer.pins) or memory is not None  # an accelerator's compiler has placed these
@@ -227,13 +223,18 @@ def _replay_node(
         owners.write(owner(output), begin, length, by)
         if memory is not None:  # an output that lies in the memory stays what layers share
             owners.shared[begin : begin + length] = kept
-    for name, begin, length in copies if node.start >= 0 else ():  # needed until the output is complete
-        owners.read(name, begin, length, by)
+    _require_copies(node, owners, offsets)  # needed until the output is complete
 
 
 def _copies(node: LoweredNode) -> list[tuple[str, int]]:
     """The buffers of the copies of a layer's tables, and their bytes."""
     return [(staged_name(node, t.role), t.size_bytes) for t in node.layer.tables if t.role in node.staged]
+
+
+def _require_copies(node: LoweredNode, owners: _Owners, offsets: Mapping[str, int]) -> None:
+    """Raises PlanError where a transfer has started for a layer, and somebody has written over the copy since."""
+    for name, size in _copies(node) if node.start >= 0 else ():
+        owners.read(name, offsets[name], size, node.bound.node.describe())
 
 
 def _start_transfers(stages: Sequence[Stage], position: int, owners: _Owners, offsets: Mapping[str, int]) -> None:

@@ -8,12 +8,10 @@ row take turns: their copies are made before the first row, and stay until the l
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from emitc.layer import Layer, Table
 from emitc.planner import Buffer, LiveRange
+from emitc.program.transfers import ROLE, loads_of, weights_of
 from emitc.schedule.search import MemorySchedule
 from emitc.schedule.stages import LoweredNode, staged_name
-
-ROLE = "weights"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +50,11 @@ def loads_bytes(node: LoweredNode) -> int:
     return loads_of(node.layer)
 
 
-def loads_of(layer: Layer) -> int:
-    """The same of a layer; 0 where its function does not take the weights from its caller."""
-    table = _weights(layer)
-    if table is None:
-        return 0
-    element = max(1, table.size_bytes // len(table.values))
-    return layer.macs * element // table.pixels_per_load
-
-
-def weights_of(node: LoweredNode) -> Table | None:
-    """The array of weights that the layer function takes from its caller, if it has one."""
-    return _weights(node.layer)
-
-
-def _weights(layer: Layer) -> Table | None:
-    return next((table for table in layer.tables if table.role == ROLE and table.pixels_per_load), None)
-
-
 def candidates(schedule: MemorySchedule) -> tuple[Candidate, ...]:
     """Every layer whose weights could be copied, in order of execution."""
     result = []
     for position, stage in enumerate(schedule.stages):
-        tables = [(node, table) for node in stage.nodes if (table := weights_of(node))]
+        tables = [(node, table) for node in stage.nodes if (table := weights_of(node.layer))]
         together = sum(table.size_bytes for _, table in tables)
         result += [Candidate(position, node, table.size_bytes, loads_bytes(node), together) for node, table in tables]
     return tuple(result)

@@ -302,7 +302,7 @@ def _together(alone: float, waits: float, queue: _Queue, dma: DmaTiming, uses_ra
     """
     if not queue.total() or not alone:
         return alone
-    reads = waits / (dma.line_cycles - 1)
+    reads = waits / max(1.0, dma.line_cycles - 1)
     kept_by_core = reads * dma.line_cycles / alone
     per_byte = dma.cycles_per_byte + kept_by_core * dma.line_cycles / 2 / dma.line_bytes
     kept_by_dma = dma.line_cycles / (per_byte * dma.line_bytes)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from emitc.boards import result
-from emitc.boards.cycle_model import Ran, estimate, listing, parsed, windows
+from emitc.boards.cycle_model import Estimate, Ran, StageWork, estimate, listing, overlapped, parsed, windows
 from emitc.errors import EmitcError
-from emitc.target import Timing, load_board, load_target, targets
+from emitc.target import DmaTiming, FlashTiming, Timing, load_board, load_target, targets
 
 LISTING = """
 firmware.elf:     file format elf32-littlearm
@@ -179,3 +180,62 @@ def test_every_arm_core_has_a_timing_with_its_source() -> None:
         timing = load_target(name).timing
         assert timing is not None
         assert timing.source
+
+
+FLASH = FlashTiming("", 1, 0.0, 0.625)
+DMA = DmaTiming("", 2.0, 10.0, 8.0, 6.0)
+QUIET = replace(DMA, line_cycles=1e-9)
+"""A DMA whose reads of the flash keep nobody out."""
+
+
+def _run(cycles: float, constants: int, copied: float = 0.0) -> Estimate:
+    """What an emulator says of a run in which `memcpy` took some of the cycles."""
+    return Estimate(cycles, 0, constants, (("f", cycles - copied), ("memcpy", copied)), (("other", cycles),))
+
+
+def test_a_copy_that_is_hidden_costs_no_more_than_its_start() -> None:
+    """800 bytes take 1600 cycles of a stage of 5000, and the stage that needs them reads nothing of the flash."""
+    stages = (StageWork(0.5, 1.0, early=(800,)), StageWork(0.5, 0.0, waits=True))
+    run = _run(10_000.0 + 700.0, 400 + 800, copied=700.0)
+    assert overlapped(run, stages, FLASH, QUIET) == pytest.approx(10_000 + 0.625 * 400 + 10)
+
+
+def test_what_is_not_hidden_is_waited_for() -> None:
+    """The copy of 5000 bytes takes 10000 cycles, of which 5250 are those of the stage before."""
+    stages = (StageWork(0.5, 1.0, early=(5000,)), StageWork(0.5, 0.0, waits=True))
+    hidden = 5000 + 0.625 * 400
+    run = _run(10_000.0, 400 + 5000)
+    assert overlapped(run, stages, FLASH, QUIET) == pytest.approx(10_000 + 0.625 * 400 + 10 + 10_000 - hidden)
+    late = (StageWork(0.5, 1.0), StageWork(0.5, 0.0, late=(5000,), waits=True))
+    assert overlapped(run, late, FLASH, QUIET) == pytest.approx(10_000 + 0.625 * 400 + 10 + 10_000)
+
+
+def test_a_stage_waits_for_its_own_copies_only() -> None:
+    first = StageWork(0.0, 0.0, early=(100, 4000))
+    own, later = StageWork(0.5, 0.0, waits=True, left=1), StageWork(0.5, 0.0, waits=True)
+    run = _run(10_000.0, 4100)
+    assert overlapped(run, (first, own, later), FLASH, QUIET) == pytest.approx(20 + 200 + 5000 + 3000 + 5000)
+
+
+def test_core_and_dma_slow_each_other_down() -> None:
+    """With a DMA that reads half of the time, each read of the core waits 1.5 cycles or less more."""
+    stages = (StageWork(1.0, 1.0, early=(1 << 20,)),)
+    run = _run(10_000.0, 4000 + (1 << 20))
+    alone = FLASH.cycles(10_000.0, 4000)
+    disturbed = overlapped(run, stages, FLASH, DMA) - 10
+    reads = 0.625 * 4000 / 5
+    assert alone + 0.7 * reads < disturbed < alone + 1.5 * reads
+    stores = replace(run, kinds=(("other", 5000.0), ("store", 5000.0)))
+    assert overlapped(stores, stages, FLASH, DMA) > disturbed + 10 + 500
+
+
+def test_a_board_with_a_dma_is_estimated_with_its_copies() -> None:
+    stages = (StageWork(0.5, 1.0, early=(800,)), StageWork(0.5, 0.0, waits=True))
+    of_core = result.CycleEstimate(_run(10_700.0, 1200, copied=700.0), "a core", "qemu_m4", 1, 0, stages=stages)
+    board = load_board("nucleo_l4r5zi")
+    real = of_core.on(board)
+    assert board.dma_timing is not None and board.flash_timing is not None
+    assert real.cycles == overlapped(of_core.zero_wait, stages, board.flash_timing, board.dma_timing)
+    assert real.cycles < board.flash_timing.cycles(10_700.0, 1200)
+    assert "its DMA copies" in real.memory and "DMA" not in of_core.memory
+    assert of_core.cycles == 10_700.0

@@ -6,6 +6,7 @@ The host proof copies as late as the interface allows, and fills the destination
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from emitc.boards.verify import on_emulator
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.emit.manifest import memory_plan
@@ -27,6 +29,7 @@ from emitc.schedule.check import check_schedule
 from emitc.schedule.load_ahead import Overlap, Transfers
 from emitc.schedule.search import best_schedule
 from emitc.schedule.weight_staging import Candidate, candidates, with_copies
+from emitc.target import load_board
 from emitc.validation import validate
 from emitc.verify.build import HostModel, MemoryFault, build_shared
 from emitc.verify.golden_run import interface_of
@@ -71,8 +74,14 @@ def _earlier(compiled: Compiled) -> int:
 @pytest.mark.parametrize("target", ["generic32", "cortex-m0", "cortex-m4", "cortex-m55", "rv32imac"])
 @pytest.mark.parametrize(
     "more",
-    [{}, {"ram_budget": "min"}, {"max_step_cycles": 3000}, {"ram_budget": "min", "max_step_cycles": 3000}],
-    ids=["run", "rows", "steps", "rows in steps"],
+    [
+        {},
+        {"ram_budget": "min"},
+        {"max_step_cycles": 3000},
+        {"ram_budget": "min", "max_step_cycles": 3000},
+        {"input_rows": True},
+    ],
+    ids=["run", "rows", "steps", "rows in steps", "input rows"],
 )
 def test_the_bits_stay_and_the_plan_holds(target: str, more: dict[str, Any], net: Path) -> None:
     made = compile_model(net, target=target, **AHEAD, **more)
@@ -326,3 +335,20 @@ def test_the_queue_of_the_documentation_works(net: Path, tmp_path: Path) -> None
     assert host._lib.install(host._self) == 0
     assert np.array_equal(host.run(inputs)[0], expected)
     assert len(np.unique(expected)) > 4
+
+
+def test_an_emulated_board_proves_it_and_its_twin_is_estimated(net: Path, tmp_path: Path) -> None:
+    """There memcpy makes the copies; the estimate for a board with a DMA takes their cycles out."""
+    pytest.importorskip("platformio", reason="PlatformIO, which builds for the boards, is not installed")
+    for tool in ("qemu-system-arm", "arm-none-eabi-gcc"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    made = compile_model(net, target="cortex-m4", package="platformio", **AHEAD)
+    result = on_emulator(made, "qemu_m4", reference="auto", samples=2, seed=1, layers=True, workdir=tmp_path)
+    assert result.match and result.estimate is not None
+    assert len(result.estimate.stages) == len(made.program.schedule)
+    board = load_board("nucleo_l4r5zi")
+    assert board.flash_timing is not None
+    zero_wait = result.estimate.zero_wait
+    by_core = board.flash_timing.cycles(zero_wait.cycles, zero_wait.constant_bytes)
+    assert 0.5 * by_core < result.estimate.on(board).cycles < by_core

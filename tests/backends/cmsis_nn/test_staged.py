@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not TREES, reason=SKIPPED)
 REGIONS = (Region("DTCM", 6 << 10, 1.0), Region("SRAM", 64 << 10, 3.0), Region("QSPI", 0, 9.0))
 
 
-def _compiled(version: str) -> Compiled:
+def _compiled(version: str, load_ahead: float = 0.0) -> Compiled:
     return compile_model(
         MODELS / "digits_int8.tflite",
         kernels=NAME,
@@ -29,12 +29,15 @@ def _compiled(version: str) -> Compiled:
         regions=REGIONS,
         places=(("weights", "QSPI"),),
         stage_weights="DTCM",
+        load_ahead=load_ahead,
     )
 
 
+@pytest.mark.parametrize("load_ahead", [0.0, 2.0])
 @pytest.mark.parametrize("version", TREES)
-def test_the_functions_read_the_copies(version: str) -> None:
-    made = _compiled(version)
+def test_the_functions_read_the_copies(version: str, load_ahead: float) -> None:
+    made = _compiled(version, load_ahead)
+    assert (made.program.transfers is not None) == bool(load_ahead)
     staged = [step for step in made.program.steps if step.staged]
     assert {step.backend for step in staged} == {NAME}
     assert {step.op_type for step in staged} >= {"CONV_2D", "DEPTHWISE_CONV_2D"}

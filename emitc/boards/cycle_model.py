@@ -274,13 +274,16 @@ def overlapped(run: Estimate, stages: Sequence[StageWork], flash: FlashTiming, d
 
     The cycles of the emulator's `memcpy`, and what it read of the flash, are taken out. The rest is divided among the stages. One
     copy at a time then runs with them, and both slow each other down. A read of the flash waits for half a read of the other, as
-    often as the other keeps the flash. A word that the DMA writes takes a cycle of the core as often as the core uses the RAM.
+    often as the other keeps the flash. A word that the DMA writes takes a cycle of the core as often as the core uses the RAM: it
+    does so in all cycles of loads and stores but one for each word that it reads of the flash.
     """
     copied = sum(sum(work.late) + sum(work.early) for work in stages)
     functions: Mapping[str, float] = dict(run.functions)
     core = run.cycles - functions.get(COPY, 0.0)
     constants = max(0, run.constant_bytes - copied)
-    uses_ram = sum(cycles for kind, cycles in run.kinds if kind in _DATA) / run.cycles
+    # memcpy consists of loads and stores, nearly.
+    data = sum(cycles for kind, cycles in run.kinds if kind in _DATA) - functions.get(COPY, 0.0)
+    uses_ram = max(0.0, data) / (core or 1.0)
     queue, total = _Queue([]), 0.0
     for work in stages:
         queue.bytes_left += map(float, work.late)
@@ -290,8 +293,10 @@ def overlapped(run: Estimate, stages: Sequence[StageWork], flash: FlashTiming, d
             total += needed * dma.cycles_per_byte
             queue.make(needed)
         queue.bytes_left += map(float, work.early)
-        alone = flash.cycles(core * work.cycles, round(constants * work.constants))
-        total += _together(alone, alone - core * work.cycles, queue, dma, uses_ram)
+        here, read = core * work.cycles, constants * work.constants
+        alone = flash.cycles(here, round(read))
+        of_ram = max(0.0, uses_ram * here - read / _WORD_BYTES) / (here or 1.0)
+        total += _together(alone, alone - here, queue, dma, of_ram)
     return total
 
 

@@ -4,14 +4,17 @@ One transfer runs at a time, in the order in which the layers need them. A layer
 transfers cost the time that layers wait for them, and not more. A layer that loads each weight once can gain by this too.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from emitc.schedule.search import MemorySchedule
 from emitc.schedule.weight_staging import Candidate
 
 DEPTHS = (4, 2, 1, 0)
 """By how many stages a transfer may start before the layer that needs it, where memory is short. With 0 nothing overlaps."""
+_LEEWAY = 1.5
+"""A transfer starts so early that it may take so many times what is estimated."""
 _TRIED = 12
 """Layers that a round tries to leave out, those with the least gain for a byte, and to add, those with the most gain."""
 
@@ -20,13 +23,15 @@ _TRIED = 12
 class Transfers:
     """Copies of weights that a DMA makes. chosen: the layers; starts: the stage at whose start each transfer starts.
 
-    waits: cycles that the core waits for transfers. gain: what the copies save beyond that, in cycles.
+    waits: cycles that the core waits for transfers. gain: what the copies save beyond that, in cycles. begins: when each stage
+    runs, in cycles from the start of the run.
     """
 
     chosen: tuple[Candidate, ...] = ()
     starts: tuple[int, ...] = ()
     waits: float = 0.0
     gain: float = 0.0
+    begins: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +47,9 @@ class Overlap:
     every: Sequence[Candidate] = ()
 
     def timed(self, chosen: Sequence[Candidate], depth: int) -> Transfers:
-        """When the transfers of these layers start, and what they cost. depth: by how many stages they may start earlier.
+        """When the transfers of these layers can start, and what they cost. depth: by how many stages they may start earlier.
 
-        chosen: in the order in which they run. A transfer starts in the stage in which the DMA gets to it, and no earlier: so it
-        takes memory no longer than it has to.
+        chosen: in the order in which they run. A transfer starts in the stage in which the DMA gets to it.
 
         >>> layers = [Candidate(1, None, 100, 100, 100), Candidate(2, None, 300, 300, 300)]
         >>> made = Overlap((200.0, 200.0, 50.0), 1.0, lambda c: 0.5 * c.loads_bytes).timed(layers, 9)
@@ -54,6 +58,7 @@ class Overlap:
         """
         starts: list[int] = []
         ends: list[float] = []
+        begins: list[float] = []
         now = ready = waits = 0.0
 
         def start(stage: int) -> None:
@@ -74,16 +79,34 @@ class Overlap:
                 waits += max(0.0, ends[needed] - now)
                 now = max(now, ends[needed])
                 needed += 1
+            begins.append(now)
             end = now + cycles
             while len(starts) < len(chosen) and chosen[len(starts)].position <= stage + depth and ready < end:
                 start(stage)
             now = end
-        return Transfers(tuple(chosen), tuple(starts), waits, sum(map(self.saved, chosen)) - waits)
+        return Transfers(tuple(chosen), tuple(starts), waits, sum(map(self.saved, chosen)) - waits, tuple(begins))
+
+    def delayed(self, made: Transfers) -> Transfers:
+        """The same with each start in the last stage that leaves the transfer enough time: it takes memory for fewer stages.
+
+        >>> layers = [Candidate(p, None, 100, 100, 100) for p in (2, 3)]
+        >>> overlap = Overlap((200.0, 200.0, 200.0, 50.0), 1.0, lambda c: 1.0)
+        >>> overlap.timed(layers, 9).starts, overlap.delayed(overlap.timed(layers, 9)).starts
+        ((0, 0), (1, 2))
+        """
+        starts = list(made.starts)
+        latest = math.inf
+        for i in range(len(starts) - 1, -1, -1):
+            position = made.chosen[i].position
+            latest = min(latest, made.begins[position]) - _LEEWAY * self.per_byte * made.chosen[i].size_bytes
+            able = [stage for stage in range(starts[i], position) if made.begins[stage] <= latest]
+            starts[i] = max(able, default=starts[i])
+        return replace(made, starts=tuple(starts))
 
     def best(self, able: Sequence[Candidate], depth: int) -> Transfers:
         """The layers among `able` whose copies save most: a climb from all of them, and one from none, by one layer at a time."""
         climbs = (self._climb(able, start, depth) for start in (able, ()))
-        return max(climbs, key=_gain)
+        return self.delayed(max(climbs, key=_gain))
 
     def _climb(self, able: Sequence[Candidate], start: Sequence[Candidate], depth: int) -> Transfers:
         best = self.timed(_in_order(start), depth)

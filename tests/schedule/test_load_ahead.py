@@ -242,13 +242,13 @@ def test_layers_that_load_each_weight_once_gain_too() -> None:
     overlap = Overlap((300.0, 300.0, 300.0), 2.0, lambda c: 0.5 * c.size_bytes)
     best = overlap.best(_layers(100, 100, 100), depth=3)
     assert [c.position for c in best.chosen] == [1, 2]
-    assert (best.starts, best.waits, best.gain) == ((0, 0), 0.0, 100.0)
+    assert (best.starts, best.waits, best.gain) == ((0, 1), 0.0, 100.0)
 
 
 def test_a_layer_waits_for_what_is_not_hidden() -> None:
     overlap = Overlap((100.0, 100.0), 2.0, lambda c: 3.0 * c.size_bytes)
     layers = _layers(0, 100)[1:]
-    assert overlap.timed(layers, depth=1) == Transfers(tuple(layers), (0,), 100.0, 200.0)
+    assert overlap.timed(layers, depth=1) == Transfers(tuple(layers), (0,), 100.0, 200.0, (0.0, 200.0))
     assert overlap.timed(_layers(0, 100)[1:], depth=0).waits == 200.0
 
 

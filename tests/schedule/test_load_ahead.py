@@ -45,7 +45,7 @@ AHEAD: dict[str, Any] = {
     "regions": REGIONS,
     "places": (("weights", "QSPI"),),
     "stage_weights": "DTCM",
-    "load_ahead": 1.5,
+    "load_ahead": 20.0,
 }
 
 
@@ -172,7 +172,7 @@ def test_what_is_copied_while_layers_run_is_said(net: Path) -> None:
     assert said["ahead"] == program.transfers.ahead and said["at_once"] == program.transfers.most
     assert "while others run" in made.files["net.c"].decode("ascii")
     assert "while other layers run" in compile_text(made, Path("out"))
-    assert made.options.to_json()["load_ahead"] == 1.5
+    assert made.options.to_json()["load_ahead"] == 20.0
 
 
 def test_new_weights_fit_the_same_code(net: Path, tmp_path: Path) -> None:

@@ -13,13 +13,14 @@
 extern "C" {
 #endif
 
-/* Starts the copy of `bytes` bytes, and may return before it is made. from: where a layer's weights lie; to: an address that
- * is a multiple of 16. Nobody reads or writes the bytes at `to` until wait() has said that the copy is made. Earlier
- * copies may still be under way: they are made in the order of the calls. Returns EMITC_OK, or what the run is to end with. */
+/* Starts the copy of `bytes` bytes, and may return before it is made. from: where a layer's weights lie, at a multiple
+ * of 4. to: a multiple of 16. Nobody reads or writes the bytes at `to` until wait() has said that the copy is made.
+ * Earlier copies may be under way: they are made in the order of the calls. Returns EMITC_OK, or what the run is to end
+ * with. */
 typedef emitc_status (*emitc_transfer_load)(void *context, void *to, const void *from, size_t bytes);
 
-/* Returns once at most `left` of the copies that were started are under way: all others are made, and the core reads the
- * new bytes. It may wait for more of them. Returns EMITC_OK, or what the run is to end with. */
+/* Returns once at most `left` of the copies that were started are under way: all others are made, and the core reads
+ * the new bytes. It may wait for more of them. Returns EMITC_OK, or what the run is to end with. */
 typedef emitc_status (*emitc_transfer_wait)(void *context, uint32_t left);
 
 /* Who makes the copies: memcpy() where load is NULL. wait is NULL where every copy is made before load() returns. */

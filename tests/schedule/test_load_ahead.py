@@ -233,6 +233,24 @@ def test_the_end_of_an_inference_in_steps_waits(ending: str, host: HostModel) ->
     assert len(dma.calls) == before + 1
 
 
+def test_an_exchange_of_weights_waits_for_copies_of_the_old_ones(net: Path, tmp_path: Path) -> None:
+    made = compile_model(net, steps=True, weights="external", **AHEAD)
+    made.write(tmp_path / "package")
+    host = HostModel(build_shared(tmp_path / "package", tmp_path, trace=False), interface_of(made))
+    host._ffi.cdef("int net_exchange_weights(net_t *self, const void *weights, size_t weights_bytes);")
+    dma = _Dma(host)
+    weights = (host._ffi.cast("void *", host._weights.address), len(host._weights.bytes))
+    assert host._lib.net_exchange_weights(host._self, *weights) == 0 and dma.calls == []
+    host.begin()
+    assert host.step()
+    before = len(dma.calls)
+    assert host._lib.net_exchange_weights(host._self, *weights) == 0
+    assert dma.calls[before:] == ["wait 0"]
+    while host.step():
+        pass
+    assert dma.calls[-1] == "wait 0"
+
+
 def _layers(*sizes: int) -> list[Candidate]:
     return [Candidate(position, None, size, size, size) for position, size in enumerate(sizes)]  # type: ignore[arg-type]
 

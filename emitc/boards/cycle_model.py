@@ -40,6 +40,8 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 _VECTOR_MULTIPLY = re.compile(r"v(?:ml|mul|qdmul|qrdmul|qdml|rmul|fma|fms|mmul)")
 _VECTOR = re.compile(r"\bq\d")
+_LOOP = 1024
+"""Instructions among which the end of a loop is looked for."""
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(\S+)[ \t]*(.*)")
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:")
 _RANGE = re.compile(r"([rsdq])(\d+)(?:-[rsdq](\d+))?")
@@ -157,8 +159,8 @@ def estimate(ran: Ran, instructions: Sequence[Instruction], timing: Timing) -> E
         cost = _cost(instructions, by_kind, i, before, timing)
         if pipeline is not None:
             if before is None:
-                pipeline.start()
-            cost = pipeline.issue(instruction.mnemonic, instruction.operands, by_kind[i], max(1, math.ceil(cost)))
+                _enter(pipeline, instructions, by_kind, i, places)
+            cost = _issued(pipeline, instruction, by_kind[i], timing)
         if by_kind[i] in ("branch", "compare and branch"):
             cost += timing.taken_branch * max(0, count - after) / count
         total += cost * count
@@ -166,6 +168,33 @@ def estimate(ran: Ran, instructions: Sequence[Instruction], timing: Timing) -> E
         kinds[by_kind[i]] = kinds.get(by_kind[i], 0.0) + cost * count
     executed = sum(places.values())
     return Estimate(total, executed, ran.constant_bytes, _most_first(functions), _most_first(kinds))
+
+
+def _issued(pipeline: Pipeline, instruction: Instruction, kind: str, timing: Timing) -> int:
+    """Cycles that an instruction adds on a core that begins two in a cycle. Two registers are loaded or stored in a cycle."""
+    occupied = {"divide": timing.divide, "float divide": timing.float_divide}.get(kind, 1.0)
+    if kind in ("load several", "store several"):
+        occupied = registers(instruction.operands) / 2
+    return pipeline.issue(instruction.mnemonic, instruction.operands, kind, max(1, math.ceil(occupied)))
+
+
+def _enter(
+    pipeline: Pipeline, instructions: Sequence[Instruction], kinds: Sequence[str], i: int, places: Mapping[int, int]
+) -> None:
+    """Begins a stretch with instruction i. Where a loop begins with it, the turn before it has run: results may not be ready."""
+    pipeline.start()
+    address, count = instructions[i].address, places[instructions[i].address]
+    back = re.compile(rf"\b{address:x}\b")
+    for j in range(i, min(i + _LOOP, len(instructions))):
+        if 2 * places.get(instructions[j].address, 0) < count:
+            return
+        if kinds[j] in ("branch", "compare and branch") and back.search(instructions[j].operands):
+            break
+    else:
+        return
+    for k in range(i, j + 1):
+        pipeline.issue(instructions[k].mnemonic, instructions[k].operands, kinds[k], 1)
+    pipeline.jump()
 
 
 def _most_first(cycles: Mapping[str, float]) -> tuple[tuple[str, float], ...]:

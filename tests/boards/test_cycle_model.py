@@ -91,12 +91,36 @@ def test_vectors_overlap_with_another_unit_only() -> None:
         (["add\tr1, r2, r3", "add\tr4, r5, r6"], 1),  # independent: both in one cycle
         (["add\tr1, r2, r3", "add\tr4, r1, r6"], 2),  # the second one needs the first one's result
         (["add\tr1, r2, r3", "add\tr4, r5, r6", "add\tr7, r8, r9"], 2),
-        (["ldr\tr1, [r0]", "ldr\tr2, [r0, #4]"], 2),  # one path to memory
+        (["ldr\tr1, [r0]", "ldr\tr2, [r0, #4]"], 1),  # an even and an odd word
+        (["ldr\tr1, [r0]", "ldr\tr2, [r0, #8]"], 2),  # one bank
+        (["ldr\tr1, [r0]", "ldr\tr2, [r3, #4]"], 2),  # who knows which banks
+        (["ldr\tr1, [r0], #4", "ldr\tr2, [r0]"], 2),
+        (["ldr\tr1, [r0]", "str\tr2, [r3]"], 1),
+        (["str\tr1, [r0]", "str\tr2, [r3]"], 2),
         (["ldr\tr1, [r0]", "smlad\tr2, r3, r4, r2"], 1),
-        (["ldr\tr1, [r0]", "add\tr2, r3, r4", "add\tr5, r1, r2"], 3),  # a load takes two cycles to its user
+        (["smlad\tr2, r3, r4, r2", "str\tr5, [r3]"], 2),
+        (["ldr\tr1, [r0]", "add\tr2, r3, r4", "add\tr5, r1, r2"], 2),  # a word is there in the next cycle
+        (["ldrb\tr1, [r0]", "add\tr2, r3, r4", "add\tr5, r1, r2"], 3),  # a byte one later
+        (["ldr\tr1, [r0]", "smlad\tr2, r3, r1, r2"], 3),  # as the factor of a product
+        (["ldr\tr1, [r0]", "smlad\tr1, r3, r4, r1"], 2),  # but not as what it is added to
+        (["ldr\tr1, [r0]", "add\tr2, r3, r1, lsl #2"], 3),
+        (["ldr\tr1, [r0]", "ldr\tr2, [r1]"], 4),
+        (["add\tr1, r2, r3", "ldr\tr4, [r1]"], 2),
+        (["sxtb16\tr1, r2", "ldr\tr4, [r1]"], 3),
+        (["sxtb16\tr1, r2", "smlad\tr5, r3, r4, r5"], 1),
+        (["smlad\tr5, r3, r4, r5", "sxtb16\tr1, r2"], 2),  # the SIMD unit comes first in a pair
+        (["sxtb16\tr1, r2", "sadd16\tr4, r5, r6"], 2),
+        (["add\tr1, r2, r3, lsl #1", "sub\tr4, r5, r6, lsl #1"], 2),  # one shifted operand
+        (["ssat\tr1, #8, r2", "add\tr3, r4, r1"], 3),
         (["smlad\tr1, r2, r3, r1", "smlad\tr1, r4, r5, r1"], 2),  # one multiplier, and a forwarded accumulator
         (["smlad\tr1, r2, r3, r1", "add\tr4, r5, r6", "mov\tr7, r1"], 3),
-        (["ldmia.w\tr0!, {r1, r4-r6}", "add\tr7, r8, r9"], 4),  # two registers a cycle, and nothing with it
+        (["smlad\tr1, r2, r3, r1", "smlad\tr4, r1, r3, r4"], 3),
+        (["smlald\tr1, r2, r3, r4", "smlald\tr1, r2, r5, r6"], 2),
+        (["vadd.f32\ts1, s2, s3", "vmul.f32\ts4, s5, s6"], 2),
+        (["vadd.f32\ts1, s2, s3", "vmul.f32\ts4, s1, s6"], 4),
+        (["ldrd\tr1, r2, [r0]", "add\tr7, r8, r9"], 2),  # nothing with it
+        (["ldmia.w\tr0!, {r1, r4-r6}", "add\tr7, r8, r9"], 3),  # two registers a cycle
+        (["sdiv\tr1, r2, r3", "add\tr7, r8, r9"], 8),
     ],
 )
 def test_a_cortex_m7_begins_two_independent_instructions_in_a_cycle(lines: list[str], expected: int) -> None:
@@ -104,6 +128,16 @@ def test_a_cortex_m7_begins_two_independent_instructions_in_a_cycle(lines: list[
     assert timing is not None and timing.issues == 2
     text = "00000000 <f>:\n" + "".join(f" {at:x}:\t{line}\n" for at, line in enumerate(lines))
     assert estimate(Ran(dict.fromkeys(range(len(lines)), 10)), parsed(text), timing).cycles == 10 * expected
+
+
+def test_a_loop_waits_for_what_the_turn_before_it_loaded() -> None:
+    text = "00000000 <f>:\n 0:\tsmlad\tr2, r1, r3, r2\n 4:\tldr\tr1, [r0], #4\n 8:\tcmp\tr0, r4\n a:\tbne.n\t0 <f>\n"
+    timing = load_target("cortex-m7").timing
+    assert timing is not None
+    # A branch that is taken ends a pair: two cycles for four instructions, and one in which the product waits for the load.
+    assert estimate(Ran({0: 100, 4: 100, 8: 100, 10: 100}), parsed(text), timing).cycles == 200
+    late = text.replace("ldr\tr1, [r0], #4", "nop").replace("cmp\tr0, r4", "ldr\tr1, [r0], #4")
+    assert estimate(Ran({0: 100, 4: 100, 8: 100, 10: 100}), parsed(late), timing).cycles == 300
 
 
 def test_objdump_is_told_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:

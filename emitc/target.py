@@ -15,8 +15,8 @@ from typing import Any
 
 from emitc.errors import EmitcError, Where
 
-DSP, FPU, MVE = "dsp", "fpu", "mve"
-FEATURES = (DSP, FPU, MVE, "gpr31", "swar", "mul32", "xpulp", "rvv")
+DSP, FPU, MVE, DUAL = "dsp", "fpu", "mve", "dual"
+FEATURES = (DSP, FPU, MVE, DUAL, "gpr31", "swar", "mul32", "xpulp", "rvv")
 REGION_KINDS = ("flash", "ram")
 BOARD_KINDS = ("qemu", "rtl", "silicon")
 MEASURES = ("match", "instructions", "cycles", "microseconds", "layers", "stack", "sizes")

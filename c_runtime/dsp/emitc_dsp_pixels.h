@@ -250,7 +250,7 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
 /* Four pixels whose values are widened in every fourth word, as emitc_tile_sums takes them. */
 #define EMITC_PIXELS_OF_TILE(how, suffix, each, joined) \
     EMITC_PIXELS_##how(emitc_pixels_##how##suffix, 4, EMITC_TILE_PLACES(joined), \
-        EMITC_TILE_SUMS(EMITC_TILE_WIDEN_##joined, EMITC_PIXELS_JOIN_##joined), emitc_tile_sums, 1, each, joined)
+        EMITC_TILE_SUMS(joined, EMITC_PIXELS_JOIN_##joined), emitc_tile_sums, 1, each, joined)
 #define EMITC_PIXELS_OF_TILES(how) \
     EMITC_PIXELS_OF_TILE(how, , 1, 0) \
     EMITC_PIXELS_OF_TILE(how, _shared, 0, 0) \

@@ -239,6 +239,12 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
 }
 
 #if EMITC_TILE_ASM
+#define EMITC_TILE_WIDEN_0 "sxtb16 %[odd], %[odd], ror #8\n\t"
+#define EMITC_TILE_WIDEN_1
+#define EMITC_TILE_COPY \
+    "mov %[a1], %[a0]\n\tmov %[a2], %[a0]\n\tmov %[a3], %[a0]\n\t" \
+    "mov %[b1], %[b0]\n\tmov %[b2], %[b0]\n\tmov %[b3], %[b0]\n\t"
+#if !defined(EMITC_TILE_SUMS) /* where the core begins one instruction in a cycle: see emitc_dsp_dual.h */
 /* One word of weights, two values of two channels, meets the same two values of four pixels: 16 products. Neighbouring
  * loads overlap. number: of the word in the turn. widen: EMITC_TILE_WIDEN_0, or _1 of joined weights. */
 #define EMITC_TILE_WORD(number, widen) \
@@ -256,8 +262,6 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
     "smlad %[b2], %[p], %[odd], %[b2]\n\t" \
     "smlad %[a3], %[q], %[even], %[a3]\n\t" \
     "smlad %[b3], %[q], %[odd], %[b3]\n\t"
-#define EMITC_TILE_WIDEN_0 "sxtb16 %[odd], %[odd], ror #8\n\t"
-#define EMITC_TILE_WIDEN_1
 /* Bytes of its code. */
 #define EMITC_TILE_WORD_BYTES(joined) ((joined) ? 46 : 50)
 /* A turn of the loop, and the number of its words. */
@@ -273,9 +277,6 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
     EMITC_TILE_WORD(4, widen) EMITC_TILE_WORD(5, widen) EMITC_TILE_WORD(6, widen) EMITC_TILE_WORD(7, widen) \
     "add %[w], %[w], #32\n\tadd %[x], %[x], #128\n\t"
 #endif
-#define EMITC_TILE_COPY \
-    "mov %[a1], %[a0]\n\tmov %[a2], %[a0]\n\tmov %[a3], %[a0]\n\t" \
-    "mov %[b1], %[b0]\n\tmov %[b2], %[b0]\n\tmov %[b3], %[b0]\n\t"
 /* What begins the sums of all pixels, and moves x and w back by what the first turn leaves out. For speed this is the
  * first word, which reads the bias in place of six copies of it. join: text between its loads and its products. */
 #if defined(__OPTIMIZE_SIZE__)
@@ -294,11 +295,11 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
     "smlad %[b0], %[p], %[odd], %[b0]\n\tsmlad %[a0], %[p], %[even], %[a0]\n\t"
 #endif
 /* All words. The first turn is entered late, by `skipped` bytes of code: so the last one ends with the last word. */
-#define EMITC_TILE_SUMS(widen, join) \
-    EMITC_TILE_FIRST(widen, join) \
+#define EMITC_TILE_SUMS(joined, join) \
+    EMITC_TILE_FIRST(EMITC_TILE_WIDEN_##joined, join) \
     "add pc, %[q]\n\t" /* from 4 bytes further on */ \
     "nop\n" \
-    "1:\n\t" EMITC_TILE_WORDS(widen) \
+    "1:\n\t" EMITC_TILE_WORDS(EMITC_TILE_WIDEN_##joined) \
     "ldr %[p], %[end]\n\t" \
     "cmp %[x], %[p]\n\t" \
     "bne 1b\n\t"
@@ -316,6 +317,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_parted(emitc_tile t)
     EMITC_TILE_LEFT_OUT \
     const int32_t skipped = skip * EMITC_TILE_WORD_BYTES(joined); \
     const uint32_t *const end = x + 4 * words;
+#endif
 #define EMITC_TILE_LOCALS \
     int32_t a1, a2, a3, b1, b2, b3; \
     uint32_t even, odd, p, q;
@@ -339,11 +341,11 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tile_sums(
     const uint32_t *at = x;
     const int8_t *w = *weights;
     if (joined) {
-        __asm__ volatile(EMITC_TILE_SUMS(EMITC_TILE_WIDEN_1, )
+        __asm__ volatile(EMITC_TILE_SUMS(1, )
             : EMITC_TILE_REGISTERS("+", a, b)
             : [skipped] "m"(skipped), [back] "m"(back), [end] "m"(end) : "cc", "memory");
     } else {
-        __asm__ volatile(EMITC_TILE_SUMS(EMITC_TILE_WIDEN_0, )
+        __asm__ volatile(EMITC_TILE_SUMS(0, )
             : EMITC_TILE_REGISTERS("+", a, b)
             : [skipped] "m"(skipped), [back] "m"(back), [end] "m"(end) : "cc", "memory");
     }
@@ -501,8 +503,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac4_twice(
     const emitc_acc4 b = {t.b0, t.b1, t.b2, t.b3};
     const emitc_acc4 sum_a = emitc_tap_mac4(a, first, channel, w);
     const emitc_acc4 sum_b = emitc_tap_mac4(b, second, channel, &again);
-    const emitc_tile sums = {sum_a.a0, sum_a.a1, sum_a.a2, sum_a.a3, sum_b.a0, sum_b.a1, sum_b.a2, sum_b.a3};
-    return sums;
+    return emitc_tile_of(sum_a, sum_b);
 }
 
 /* The same with weights of 16 bits. */
@@ -514,8 +515,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac4_wide_twice(
     const emitc_acc4 b = {t.b0, t.b1, t.b2, t.b3};
     const emitc_acc4 sum_a = emitc_tap_mac4_wide(a, first, channel, w);
     const emitc_acc4 sum_b = emitc_tap_mac4_wide(b, second, channel, &again);
-    const emitc_tile sums = {sum_a.a0, sum_a.a1, sum_a.a2, sum_a.a3, sum_b.a0, sum_b.a1, sum_b.a2, sum_b.a3};
-    return sums;
+    return emitc_tile_of(sum_a, sum_b);
 }
 
 /* emitc_tap_mac4_twice in one piece, which takes every register there is. */

@@ -17,7 +17,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape, Tensor
 from emitc.kernels.costs import UNKNOWN, Costs
 from emitc.layer import Layer
 from emitc.source import SourceNode
-from emitc.target import FEATURES
+from emitc.target import DUAL, FEATURES
 
 _VARIANT_NAME = re.compile(r"[a-z][a-z0-9-]*", re.ASCII)
 
@@ -59,6 +59,10 @@ def requires(holds: Callable[[BoundNode], bool], reason: str, hint: str = "") ->
     """
     refusal = Reason(reason, hint)
     return lambda bound: "" if holds(bound) else refusal
+
+
+_FOR_TWO_ISSUES = {"emitc_dsp_tile.h": "emitc_dsp_dual.h"}
+"""Headers of the runtime, and those that give their loops the order for a core that begins two instructions in a cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,11 @@ class Variant:
         _, reason = self.conditions_met(bound)
         layer = reason or self.make(bound)
         return layer if isinstance(layer, str) else self.named(layer)
+
+    def on(self, layer: Layer, features: Sequence[str]) -> Layer:
+        """A layer of the row with the headers that make it faster on a core with these features."""
+        more = (_FOR_TWO_ISSUES[header] for header in layer.headers if header in _FOR_TWO_ISSUES)
+        return replace(layer, headers=tuple(dict.fromkeys((*more, *layer.headers)))) if DUAL in features else layer
 
     def named(self, layer: Layer) -> Layer:
         """The layer with the row's own fields in it."""

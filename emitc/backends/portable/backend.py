@@ -150,7 +150,7 @@ class Portable(Backend):
         def make() -> Layer:
             again = self._layer(bound, variant.name, variant.lower)
             assert isinstance(again, Layer)
-            return again
+            return variant.on(again, self._target.features)
 
         return Candidate(
             variant.name,

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
+/* emitc for cores that begin two instructions in a cycle (Cortex-M7): the inner loops of emitc_dsp_tile.h in another
+ * order, for a speed that no other core gains from. Sums, registers and arguments are the same.
+ *
+ * Part of a package for such a core; it comes before the headers whose loops it replaces. The order keeps these rules. A
+ * product begins in each cycle, and with it one other instruction. A word that is loaded meets its first product two
+ * cycles later. Of a pair, what SXTB16 or another SIMD instruction does comes first. LDRD and LDM pair with nothing. So
+ * words are loaded one by one, while the products of the word before them are added.
+ */
+#ifndef EMITC_DSP_DUAL_H
+#define EMITC_DSP_DUAL_H
+
+#if !defined(__OPTIMIZE_SIZE__)
+#define EMITC_DUAL_MAC(sum, value, weights) "smlad %[" sum "], %[" value "], %[" weights "], %[" sum "]\n\t"
+#define EMITC_DUAL_X(to, at) "ldr.n %[" to "], [%[x], #" at "]\n\t"
+
+/* One word of weights, two values of two channels, meets the same two values of four pixels. Its first words are there:
+ * that of the weights in `odd`, those of the first pixels in p and q. The next ones are loaded, 16 bytes of x further
+ * on. Of weights that are not joined, q is loaded here. number: of the word in the turn. */
+#define EMITC_DUAL_WORD_1(number) \
+    "sxtb16 %[even], %[odd]\n\t" EMITC_DUAL_MAC("b0", "p", "odd") \
+    EMITC_DUAL_MAC("b1", "q", "odd") \
+    EMITC_DUAL_MAC("a0", "p", "even") EMITC_DUAL_X("p", "16*" #number "+8") \
+    EMITC_DUAL_MAC("a1", "q", "even") EMITC_DUAL_X("q", "16*" #number "+12") \
+    EMITC_DUAL_MAC("b2", "p", "odd") \
+    EMITC_DUAL_MAC("b3", "q", "odd") "ldr.n %[odd], [%[w], #4*" #number "+4]\n\t" \
+    EMITC_DUAL_MAC("a2", "p", "even") EMITC_DUAL_X("p", "16*" #number "+16") \
+    EMITC_DUAL_MAC("a3", "q", "even") EMITC_DUAL_X("q", "16*" #number "+20")
+#define EMITC_DUAL_WORD_0(number) \
+    "sxtb16 %[even], %[odd]\n\t" EMITC_DUAL_X("q", "16*" #number "+4") \
+    "sxtb16 %[odd], %[odd], ror #8\n\t" EMITC_DUAL_MAC("a0", "p", "even") \
+    EMITC_DUAL_MAC("b0", "p", "odd") EMITC_DUAL_X("p", "16*" #number "+8") \
+    EMITC_DUAL_MAC("a1", "q", "even") \
+    EMITC_DUAL_MAC("b1", "q", "odd") EMITC_DUAL_X("q", "16*" #number "+12") \
+    EMITC_DUAL_MAC("a2", "p", "even") \
+    EMITC_DUAL_MAC("b2", "p", "odd") EMITC_DUAL_X("p", "16*" #number "+16") \
+    EMITC_DUAL_MAC("a3", "q", "even") \
+    EMITC_DUAL_MAC("b3", "q", "odd") "ldr.n %[odd], [%[w], #4*" #number "+4]\n\t"
+#define EMITC_DUAL_SEVEN(joined) \
+    EMITC_DUAL_WORD_##joined(0) EMITC_DUAL_WORD_##joined(1) EMITC_DUAL_WORD_##joined(2) EMITC_DUAL_WORD_##joined(3) \
+    EMITC_DUAL_WORD_##joined(4) EMITC_DUAL_WORD_##joined(5) EMITC_DUAL_WORD_##joined(6)
+/* The last word of a turn, which compares x with `end` where p is free, and leaves the loop before anything is loaded
+ * that does not follow. */
+#define EMITC_DUAL_EIGHTH_1 \
+    "sxtb16 %[even], %[odd]\n\t" EMITC_DUAL_MAC("b0", "p", "odd") \
+    EMITC_DUAL_MAC("a0", "p", "even") "ldr %[p], %[end]\n\t" \
+    EMITC_DUAL_MAC("b1", "q", "odd") "cmp %[x], %[p]\n\t" \
+    EMITC_DUAL_MAC("a1", "q", "even") EMITC_DUAL_X("p", "120") \
+    EMITC_DUAL_X("q", "124") "beq 3f\n\t" \
+    EMITC_DUAL_MAC("b2", "p", "odd") \
+    EMITC_DUAL_MAC("b3", "q", "odd") "ldr %[odd], [%[w], #32]!\n\t" \
+    EMITC_DUAL_MAC("a2", "p", "even") "ldr %[p], [%[x], #128]!\n\t" \
+    EMITC_DUAL_MAC("a3", "q", "even") EMITC_DUAL_X("q", "4")
+#define EMITC_DUAL_EIGHTH_0 \
+    "sxtb16 %[even], %[odd]\n\t" EMITC_DUAL_X("q", "116") \
+    "sxtb16 %[odd], %[odd], ror #8\n\t" EMITC_DUAL_MAC("a0", "p", "even") \
+    EMITC_DUAL_MAC("b0", "p", "odd") "ldr %[p], %[end]\n\t" \
+    EMITC_DUAL_MAC("a1", "q", "even") "cmp %[x], %[p]\n\t" \
+    EMITC_DUAL_MAC("b1", "q", "odd") EMITC_DUAL_X("p", "120") \
+    EMITC_DUAL_X("q", "124") "beq 3f\n\t" \
+    EMITC_DUAL_MAC("a2", "p", "even") \
+    EMITC_DUAL_MAC("b2", "p", "odd") "ldr %[p], [%[x], #128]!\n\t" \
+    EMITC_DUAL_MAC("a3", "q", "even") \
+    EMITC_DUAL_MAC("b3", "q", "odd") "ldr %[odd], [%[w], #32]!\n\t"
+/* What is left of the last word of all. */
+#define EMITC_DUAL_LEFT \
+    EMITC_DUAL_MAC("b2", "p", "odd") EMITC_DUAL_MAC("a2", "p", "even") \
+    EMITC_DUAL_MAC("b3", "q", "odd") EMITC_DUAL_MAC("a3", "q", "even")
+/* All words, past which w is moved. The first turn is entered late, by `skipped` bytes of code, and x and w are moved
+ * back by what it leaves out. join: text before the sums are copied. */
+#define EMITC_TILE_SUMS(joined, join) \
+    "ldr %[b1], %[back]\n\tldr %[even], %[skipped]\n\t" \
+    "ldr.n %[odd], [%[w]]\n\t" "mov %[a1], %[a0]\n\t" \
+    join EMITC_DUAL_X("p", "0") \
+    "sub %[w], %[w], %[b1]\n\t" EMITC_DUAL_X("q", "4") \
+    "sub %[x], %[x], %[b1], lsl #2\n\tmov %[a2], %[a0]\n\t" \
+    "mov %[b1], %[b0]\n\tmov %[b2], %[b0]\n\t" \
+    "mov %[b3], %[b0]\n\tmov %[a3], %[a0]\n\t" \
+    "add pc, %[even]\n\t" /* from 4 bytes further on */ \
+    "nop\n" \
+    "1:\n\t" EMITC_DUAL_SEVEN(joined) EMITC_DUAL_EIGHTH_##joined \
+    "b 1b\n" \
+    "3:\n\t" EMITC_DUAL_LEFT "add %[w], %[w], #32\n\t"
+/* What the loop reads. end: x of the turn that is the last one. */
+#define EMITC_TILE_PLACES(joined) \
+    const int32_t skip = -words & 7; \
+    const int32_t back = 4 * skip; \
+    const int32_t skipped = skip * ((joined) ? 46 : 50); \
+    const uint32_t *const end = (const uint32_t *)emitc_before(x + 4 * words, 128);
+#endif
+
+#endif

@@ -87,6 +87,56 @@
     const int32_t back = 4 * skip; \
     const int32_t skipped = skip * ((joined) ? 46 : 50); \
     const uint32_t *const end = (const uint32_t *)emitc_before(x + 4 * words, 128);
+
+/* The same where the pairs of two channels meet those of four windows, or the other way round: u has the two, v the four,
+ * 48 and 96 bytes from word to word. Of the first words, the one of the second window is loaded here. */
+#define EMITC_DUAL_OF(to, from, at) "ldr.w %[" to "], [%[" from "], #" at "]\n\t"
+#define EMITC_DUAL_WINOGRAD(number) \
+    EMITC_DUAL_MAC("a0", "p", "even") EMITC_DUAL_OF("q", "v", "96*" #number "+4") \
+    EMITC_DUAL_MAC("b0", "p", "odd") EMITC_DUAL_OF("p", "v", "96*" #number "+8") \
+    EMITC_DUAL_MAC("a1", "q", "even") \
+    EMITC_DUAL_MAC("b1", "q", "odd") EMITC_DUAL_OF("q", "v", "96*" #number "+12") \
+    EMITC_DUAL_MAC("a2", "p", "even") \
+    EMITC_DUAL_MAC("b2", "p", "odd") EMITC_DUAL_OF("p", "v", "96*" #number "+96") \
+    EMITC_DUAL_MAC("a3", "q", "even") EMITC_DUAL_OF("even", "u", "48*" #number "+48") \
+    EMITC_DUAL_MAC("b3", "q", "odd") EMITC_DUAL_OF("odd", "u", "48*" #number "+52")
+#define EMITC_WINOGRAD_SUMS \
+    "ldr %[b0], %[ahead]\n\tldr %[q], %[skipped]\n\t" \
+    EMITC_DUAL_OF("even", "u", "0") "mov %[a0], #0\n\t" \
+    EMITC_DUAL_OF("odd", "u", "4") "mov %[a1], #0\n\t" \
+    EMITC_DUAL_OF("p", "v", "0") "mov %[a2], #0\n\t" \
+    "sub %[u], %[u], %[b0]\n\tmov %[a3], #0\n\t" \
+    "sub %[v], %[v], %[b0], lsl #1\n\tmov %[b1], #0\n\t" \
+    "mov %[b2], #0\n\tmov %[b3], #0\n\tmov %[b0], #0\n\t" \
+    "add pc, %[q]\n\t" /* from 4 bytes further on */ \
+    "nop\n" \
+    "2:\n\t" EMITC_DUAL_WINOGRAD(0) EMITC_DUAL_WINOGRAD(1) EMITC_DUAL_WINOGRAD(2) EMITC_DUAL_WINOGRAD(3) \
+    EMITC_DUAL_WINOGRAD(4) EMITC_DUAL_WINOGRAD(5) EMITC_DUAL_WINOGRAD(6) \
+    EMITC_DUAL_MAC("a0", "p", "even") EMITC_DUAL_OF("q", "v", "676") \
+    EMITC_DUAL_MAC("b0", "p", "odd") "ldr %[p], %[end]\n\t" \
+    EMITC_DUAL_MAC("a1", "q", "even") "cmp %[u], %[p]\n\t" \
+    EMITC_DUAL_MAC("b1", "q", "odd") EMITC_DUAL_OF("p", "v", "680") \
+    EMITC_DUAL_OF("q", "v", "684") "beq 3f\n\t" \
+    EMITC_DUAL_MAC("a2", "p", "even") "add %[v], %[v], #768\n\t" \
+    EMITC_DUAL_MAC("b2", "p", "odd") "add %[u], %[u], #384\n\t" \
+    EMITC_DUAL_MAC("a3", "q", "even") EMITC_DUAL_OF("p", "v", "0") \
+    EMITC_DUAL_MAC("b3", "q", "odd") EMITC_DUAL_OF("even", "u", "0") \
+    EMITC_DUAL_OF("odd", "u", "4") "b 2b\n" \
+    "3:\n\t" EMITC_DUAL_MAC("a2", "p", "even") \
+    EMITC_DUAL_MAC("b2", "p", "odd") "ldr %[p], %[end]\n\t" \
+    EMITC_DUAL_MAC("a3", "q", "even") "add %[p], %[p], #8\n\t" \
+    EMITC_DUAL_MAC("b3", "q", "odd") "ldr %[q], %[back]\n\t" \
+    "str %[p], %[end]\n\t"
+#define EMITC_WINOGRAD_NEXT
+/* end: u of the turn that is the last one. */
+#define EMITC_WINOGRAD_PLACES \
+    const int32_t skip = -words & 7; \
+    const int32_t ahead = 48 * skip; \
+    const int32_t skipped = 56 * skip; \
+    const uint32_t *end = (const uint32_t *)emitc_before(u + 12 * words, 384);
+#define EMITC_WINOGRAD_BACK (48 * words - 392)
+#define EMITC_WINOGRAD_WRITTEN , [end] "+m"(end)
+#define EMITC_WINOGRAD_READ , [ahead] "m"(ahead), [skipped] "m"(skipped)
 #endif
 
 #endif

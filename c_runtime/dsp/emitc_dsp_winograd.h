@@ -159,6 +159,10 @@ EMITC_NOINLINE const int8_t *emitc_winograd_filters(const int8_t *w, uint32_t *u
 }
 
 #if EMITC_TILE_ASM
+#define EMITC_WINOGRAD_ZEROS \
+    "mov %[a0], #0\n\tmov %[a1], #0\n\tmov %[a2], #0\n\tmov %[a3], #0\n\t" \
+    "mov %[b0], #0\n\tmov %[b1], #0\n\tmov %[b2], #0\n\tmov %[b3], #0\n"
+#if !defined(EMITC_WINOGRAD_SUMS) /* where the core begins one instruction in a cycle: see emitc_dsp_dual.h */
 /* The pairs of two channels meet those of four windows, or the other way round: 16 products. */
 #define EMITC_WINOGRAD_WORD \
     "ldr %[even], [%[u]], #48\n\t" \
@@ -176,6 +180,31 @@ EMITC_NOINLINE const int8_t *emitc_winograd_filters(const int8_t *w, uint32_t *u
     "smlad %[a3], %[q], %[even], %[a3]\n\t" \
     "smlad %[b3], %[q], %[odd], %[b3]\n\t"
 #define EMITC_WINOGRAD_WORDS EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD
+/* All words of one place, past which u and v are moved, and those of what ends with `end` and `most`. */
+#define EMITC_WINOGRAD_SUMS \
+    EMITC_WINOGRAD_ZEROS \
+    "2:\n\t" EMITC_WINOGRAD_WORDS EMITC_WINOGRAD_WORDS \
+    "ldr %[p], %[most]\n\t" \
+    "cmp %[u], %[p]\n\t" \
+    "bne 2b\n\t" \
+    "b 4f\n" \
+    "3:\n\t" EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD \
+    "4:\n\t" \
+    "ldr %[p], %[end]\n\t" \
+    "cmp %[u], %[p]\n\t" \
+    "bne 3b\n\t" \
+    "add %[p], %[p], #8\n\t" \
+    "str %[p], %[end]\n\t" \
+    "ldr %[p], %[most]\n\t" \
+    "ldr %[q], %[back]\n\t"
+#define EMITC_WINOGRAD_NEXT "add %[p], %[p], #8\n\tstr %[p], %[most]\n\t"
+#define EMITC_WINOGRAD_PLACES \
+    const uint32_t *end = u + 12 * words; \
+    const uint32_t *most = end - 12 * (words & 7);
+#define EMITC_WINOGRAD_BACK (48 * words - 8)
+#define EMITC_WINOGRAD_WRITTEN , [end] "+m"(end), [most] "+m"(most)
+#define EMITC_WINOGRAD_READ
+#endif
 #endif
 
 /* The products of four windows and two channels, or of four channels and two windows, in all six places: six sums of
@@ -187,34 +216,16 @@ EMITC_NOINLINE void emitc_winograd_products(const uint32_t *four, const uint32_t
     if (words >= 8) {
         const uint32_t *v = four;
         const uint32_t *u = two;
-        const uint32_t *end = u + 12 * words;
-        const uint32_t *most = end - 12 * (words & 7);
+        EMITC_WINOGRAD_PLACES
         const int32_t *const last = sums + 6;
-        const int32_t back = 48 * words - 8;
+        const int32_t back = EMITC_WINOGRAD_BACK;
         int32_t a0, a1, a2, a3, b0, b1, b2, b3;
         uint32_t even, odd, p, q;
         __asm__ volatile(
-            "1:\n\t"
-            "mov %[a0], #0\n\tmov %[a1], #0\n\tmov %[a2], #0\n\tmov %[a3], #0\n\t"
-            "mov %[b0], #0\n\tmov %[b1], #0\n\tmov %[b2], #0\n\tmov %[b3], #0\n"
-            "2:\n\t" EMITC_WINOGRAD_WORDS EMITC_WINOGRAD_WORDS
-            "ldr %[p], %[most]\n\t"
-            "cmp %[u], %[p]\n\t"
-            "bne 2b\n\t"
-            "b 4f\n"
-            "3:\n\t" EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD
-            "4:\n\t"
-            "ldr %[p], %[end]\n\t"
-            "cmp %[u], %[p]\n\t"
-            "bne 3b\n\t"
-            "add %[p], %[p], #8\n\t"
-            "str %[p], %[end]\n\t"
-            "ldr %[p], %[most]\n\t"
-            "ldr %[q], %[back]\n\t"
+            "1:\n\t" EMITC_WINOGRAD_SUMS
             "ldr %[even], %[sums]\n\t"
             "ldr %[odd], %[last]\n\t"
-            "add %[p], %[p], #8\n\t"
-            "str %[p], %[most]\n\t"
+            EMITC_WINOGRAD_NEXT
             "sub %[u], %[u], %[q]\n\t"
             "sub %[v], %[v], %[q], lsl #1\n\t"
             "str %[a0], [%[even]], #4\n\t"
@@ -230,8 +241,8 @@ EMITC_NOINLINE void emitc_winograd_products(const uint32_t *four, const uint32_t
             "bne 1b"
             : [a0] "=&r"(a0), [a1] "=&r"(a1), [a2] "=&r"(a2), [a3] "=&r"(a3), [b0] "=&r"(b0), [b1] "=&r"(b1),
               [b2] "=&r"(b2), [b3] "=&r"(b3), [v] "+r"(v), [u] "+r"(u), [even] "=&r"(even), [odd] "=&r"(odd),
-              [p] "=&r"(p), [q] "=&r"(q), [sums] "+m"(sums), [end] "+m"(end), [most] "+m"(most)
-            : [last] "m"(last), [back] "m"(back)
+              [p] "=&r"(p), [q] "=&r"(q), [sums] "+m"(sums) EMITC_WINOGRAD_WRITTEN
+            : [last] "m"(last), [back] "m"(back) EMITC_WINOGRAD_READ
             : "cc", "memory");
         return;
     }

@@ -137,6 +137,46 @@
 #define EMITC_WINOGRAD_BACK (48 * words - 392)
 #define EMITC_WINOGRAD_WRITTEN , [end] "+m"(end)
 #define EMITC_WINOGRAD_READ , [ahead] "m"(ahead), [skipped] "m"(skipped)
+
+/* Four values of one pixel meet their weights of four channels, joined. The values and the first two words of weights are
+ * there, and those of the next four values are loaded. number: of the four in the turn, which can
+ * end before the next values are loaded. more: text that begins with the last instruction. */
+#define EMITC_DUAL_FOUR(number) \
+    EMITC_DUAL_MAC("a1", "even", "first") EMITC_DUAL_OF("third", "w", "16*" #number "+8") \
+    EMITC_DUAL_MAC("a3", "even", "second") EMITC_DUAL_OF("fourth", "w", "16*" #number "+12") \
+    "sxtb16 %[first], %[first]\n\t" EMITC_DUAL_MAC("a1", "odd", "third") \
+    "sxtb16 %[second], %[second]\n\t" EMITC_DUAL_MAC("a3", "odd", "fourth") \
+    "sxtb16 %[third], %[third]\n\t" EMITC_DUAL_MAC("a0", "even", "first") \
+    "sxtb16 %[fourth], %[fourth]\n\t" EMITC_DUAL_MAC("a2", "even", "second")
+#define EMITC_DUAL_NEXT(values, weights, then, more) \
+    "ldr.w %[even], [%[x], #" values "\n\t" EMITC_DUAL_MAC("a0", "odd", "third") \
+    EMITC_DUAL_MAC("a2", "odd", "fourth") "ldr.w %[first], [%[w], #" weights "\n\t" \
+    "sxtb16 %[odd], %[even], ror #8\n\tldr.w %[second], [%[w], #" then "]\n\t" \
+    "sxtb16 %[even], %[even]\n\t" more
+#define EMITC_JOINED_FOURS \
+    EMITC_DUAL_FOUR(0) EMITC_DUAL_NEXT("4]", "16]", "20", ) EMITC_DUAL_FOUR(1) EMITC_DUAL_NEXT("8]", "32]", "36", ) \
+    EMITC_DUAL_FOUR(2) EMITC_DUAL_NEXT("12]", "48]", "52", "cmp %[x], %[end]\n\t") EMITC_DUAL_FOUR(3) "beq 2f\n\t" \
+    EMITC_DUAL_NEXT("16]!", "64]!", "4", "b 1b\n")
+#define EMITC_JOINED_TURN 4
+/* All fours. The first turn is entered late, by `skipped` bytes of code, and x and w are moved back by what it leaves
+ * out. */
+#define EMITC_JOINED_TEXT \
+    "ldr %[third], %[back]\n\tldr %[fourth], %[skipped]\n\t" \
+    "ldr.w %[even], [%[x]]\n\tldr.w %[first], [%[w]]\n\t" \
+    "sub %[x], %[x], %[third]\n\tldr.w %[second], [%[w], #4]\n\t" \
+    "sxtb16 %[odd], %[even], ror #8\n\tcmp %[x], %[end]\n\t" \
+    "sxtb16 %[even], %[even]\n\tsub %[w], %[w], %[third], lsl #2\n\t" \
+    ".p2align 2\n\t" \
+    "add pc, %[fourth]\n\t" /* from 4 bytes further on */ \
+    "nop\n" \
+    "1:\n\t" EMITC_JOINED_FOURS \
+    "2:\n\t" EMITC_DUAL_MAC("a0", "odd", "third") EMITC_DUAL_MAC("a2", "odd", "fourth") \
+    "add %[w], %[w], #64\n\tadd %[x], %[x], #16"
+/* end: x of the turn that is the last one. */
+#define EMITC_JOINED_PLACES \
+    const int32_t back = 4 * skip; \
+    const int8_t *const end = (const int8_t *)emitc_before(x + (n & ~3), 16);
+#define EMITC_JOINED_READ [end] "r"(end), [skipped] "m"(skipped), [back] "m"(back)
 #endif
 
 #endif

@@ -88,13 +88,23 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_two_words_mac(
 #if defined(__OPTIMIZE_SIZE__)
 #define EMITC_JOINED_TURN 1
 #define EMITC_JOINED_FOURS EMITC_JOINED_FOUR(0) "add %[x], %[x], #4\n\tadd %[w], %[w], #16\n\t"
-#else
+#elif !defined(EMITC_JOINED_FOURS) /* else emitc_dsp_dual.h has its own */
 #define EMITC_JOINED_TURN 4
 #define EMITC_JOINED_FOURS \
     EMITC_JOINED_FOUR(0) EMITC_JOINED_FOUR(1) EMITC_JOINED_FOUR(2) EMITC_JOINED_FOUR(3) \
     "add %[x], %[x], #16\n\tadd %[w], %[w], #64\n\t"
 #endif
 #define EMITC_JOINED_FOUR_BYTES 76
+#if !defined(EMITC_JOINED_TEXT)
+#define EMITC_JOINED_TEXT \
+    "ldr %[odd], %[skipped]\n\t.p2align 2\n\tadd pc, %[odd]\n\tnop\n" /* from 4 bytes further on */ \
+    "1:\n\t" EMITC_JOINED_FOURS "cmp %[x], %[end]\n\tbne 1b"
+#define EMITC_JOINED_PLACES \
+    const int8_t *const end = x + (n & ~3); \
+    x = (const int8_t *)emitc_before(x, 4 * skip); \
+    w = (const int8_t *)emitc_before(w, 16 * skip);
+#define EMITC_JOINED_READ [end] "r"(end), [skipped] "m"(skipped)
+#endif
 #endif
 
 #if EMITC_TILE_ASM
@@ -115,24 +125,15 @@ EMITC_ALWAYS_INLINE void emitc_joined_dot4(emitc_acc4 *sums, const int8_t *x, co
 #if EMITC_TILE_ASM
     if (n >= 4) {
         acc = emitc_joined_acc4(acc);
-        const int8_t *const end = x + (n & ~3);
         const int32_t skip = -(n >> 2) & (EMITC_JOINED_TURN - 1);
         const int32_t skipped = skip * EMITC_JOINED_FOUR_BYTES;
         uint32_t even, odd, first, second, third, fourth;
-        x = (const int8_t *)emitc_before(x, 4 * skip);
-        w = (const int8_t *)emitc_before(w, 16 * skip);
-        __asm__ volatile(
-            "ldr %[odd], %[skipped]\n\t"
-            ".p2align 2\n\t"
-            "add pc, %[odd]\n\t" /* from 4 bytes further on */
-            "nop\n"
-            "1:\n\t" EMITC_JOINED_FOURS
-            "cmp %[x], %[end]\n\t"
-            "bne 1b"
+        EMITC_JOINED_PLACES
+        __asm__ volatile(EMITC_JOINED_TEXT
             : [a0] "+r"(acc.a0), [a1] "+r"(acc.a1), [a2] "+r"(acc.a2), [a3] "+r"(acc.a3), [x] "+r"(x), [w] "+r"(w),
               [even] "=&r"(even), [odd] "=&r"(odd), [first] "=&r"(first), [second] "=&r"(second),
               [third] "=&r"(third), [fourth] "=&r"(fourth)
-            : [end] "r"(end), [skipped] "m"(skipped)
+            : EMITC_JOINED_READ
             : "cc", "memory");
         acc = emitc_parted_acc4(acc);
     }

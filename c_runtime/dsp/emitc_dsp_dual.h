@@ -177,6 +177,65 @@
     const int32_t back = 4 * skip; \
     const int8_t *const end = (const int8_t *)emitc_before(x + (n & ~3), 16);
 #define EMITC_JOINED_READ [end] "r"(end), [skipped] "m"(skipped), [back] "m"(back)
+
+/* The sums of two channels of n pixels, 3 or 4, as the outputs of emitc_dsp_pixels.h: what one sum waits for, the others
+ * fill. A sum of the second channel is 256 times that where weights are joined. */
+#define EMITC_DUAL_IF_3(text)
+#define EMITC_DUAL_IF_4(text) text
+#define EMITC_DUAL_PART_0(sum)
+#define EMITC_DUAL_PART_1(sum) "sub %[b" #sum "], %[b" #sum "], %[a" #sum "]\n\t"
+#define EMITC_DUAL_TWICE_0(sum) "lsl %[" sum "], %[" sum "], #1\n\t"
+#define EMITC_DUAL_TWICE_1(sum) "asr %[" sum "], %[" sum "], #7\n\t"
+#define EMITC_DUAL_SHIFT(sum, by) "asr %[" sum "], %[" sum "], %[" by "]\n\t"
+#define EMITC_DUAL_LIMIT(sum) "ssat %[" sum "], #8, %[" sum "]\n\t"
+#define EMITC_DUAL_UP(sum) "smmlar %[" sum "], %[" sum "], %[even], %[q]\n\t"
+#define EMITC_DUAL_AWAY(sum) "smmulr %[" sum "], %[" sum "], %[even]\n\t"
+#define EMITC_DUAL_SIGN(sum) "add %[" sum "], %[" sum "], %[" sum "], asr #31\n\t"
+#define EMITC_DUAL_START(sum) "add %[" sum "], %[" sum "], %[q]\n\t"
+/* One channel, c. third, fourth: text that goes with the last two limits. */
+#define EMITC_DUAL_ALL_UP(n, c, third, fourth) \
+    EMITC_DUAL_UP(c "0") EMITC_DUAL_UP(c "1") EMITC_DUAL_UP(c "2") EMITC_DUAL_SHIFT(c "0", "odd") \
+    EMITC_DUAL_IF_##n(EMITC_DUAL_UP(c "3")) EMITC_DUAL_SHIFT(c "1", "odd") EMITC_DUAL_ALL_LIMITS(n, c, third, fourth)
+#define EMITC_DUAL_ALL_AWAY(n, c, third, fourth) \
+    EMITC_DUAL_AWAY(c "0") EMITC_DUAL_AWAY(c "1") EMITC_DUAL_AWAY(c "2") EMITC_DUAL_IF_##n(EMITC_DUAL_AWAY(c "3")) \
+    EMITC_DUAL_SIGN(c "0") EMITC_DUAL_SIGN(c "1") EMITC_DUAL_START(c "0") EMITC_DUAL_SIGN(c "2") EMITC_DUAL_START(c "1") \
+    EMITC_DUAL_IF_##n(EMITC_DUAL_SIGN(c "3")) EMITC_DUAL_START(c "2") EMITC_DUAL_SHIFT(c "0", "odd") \
+    EMITC_DUAL_IF_##n(EMITC_DUAL_START(c "3")) EMITC_DUAL_SHIFT(c "1", "odd") \
+    EMITC_DUAL_ALL_LIMITS(n, c, third, fourth)
+#define EMITC_DUAL_ALL_LIMITS(n, c, third, fourth) \
+    EMITC_DUAL_LIMIT(c "0") EMITC_DUAL_SHIFT(c "2", "odd") \
+    EMITC_DUAL_LIMIT(c "1") EMITC_DUAL_IF_##n(EMITC_DUAL_SHIFT(c "3", "odd")) \
+    EMITC_DUAL_LIMIT(c "2") third EMITC_DUAL_IF_##n(EMITC_DUAL_LIMIT(c "3")) fourth
+/* The multiplier of a channel in `even`, its shift in `odd`, and in q what is added before the shift; first to fourth:
+ * text that goes with the loads. each: 0 where all channels have the same ones. */
+#define EMITC_DUAL_EACH_0(first, second, third, fourth) \
+    "ldr %[even], [%[even]]\n\t" first "ldrsb %[odd], [%[odd]]\n\t" second \
+    "ldr %[q], %[offset]\n\t" third fourth "lsl %[q], %[q], %[odd]\n\tasr %[q], %[q], #1\n\t"
+#define EMITC_DUAL_EACH_1(first, second, third, fourth) \
+    "ldr %[even], [%[even], %[p], lsl #2]\n\t" first "ldrsb %[odd], [%[odd], %[p]]\n\t" second \
+    "ldr %[q], %[offset]\n\t" third fourth "lsl %[q], %[q], %[odd]\n\tasr %[q], %[q], #1\n\t"
+#define EMITC_DUAL_SECOND_0(n, joined, how) \
+    how(n, "a", , ) EMITC_DUAL_TWICES(n, joined) how(n, "b", , )
+#define EMITC_DUAL_SECOND_1(n, joined, how) \
+    how(n, "a", "ldr %[even], %[factor]\n\t", "ldr %[odd], %[right]\n\t") "add %[p], %[p], #1\n\t" \
+    EMITC_DUAL_TWICE_##joined("b0") \
+    EMITC_DUAL_EACH_1(EMITC_DUAL_TWICE_##joined("b1"), EMITC_DUAL_TWICE_##joined("b2"), \
+        EMITC_DUAL_IF_##n(EMITC_DUAL_TWICE_##joined("b3")), ) \
+    how(n, "b", , )
+#define EMITC_DUAL_TWICES(n, joined) \
+    EMITC_DUAL_TWICE_##joined("b0") EMITC_DUAL_TWICE_##joined("b1") EMITC_DUAL_TWICE_##joined("b2") \
+    EMITC_DUAL_IF_##n(EMITC_DUAL_TWICE_##joined("b3"))
+#define EMITC_DUAL_OUTPUTS(n, each, joined, how) \
+    "ldr %[p], %[o]\n\t" EMITC_DUAL_PART_##joined(0) "ldr %[even], %[factor]\n\t" EMITC_DUAL_PART_##joined(1) \
+    "ldr %[odd], %[right]\n\t" EMITC_DUAL_PART_##joined(2) \
+    "ldr %[x], %[y]\n\t" EMITC_DUAL_IF_##n(EMITC_DUAL_PART_##joined(3)) \
+    EMITC_DUAL_EACH_##each(EMITC_DUAL_TWICE_0("a0"), EMITC_DUAL_TWICE_0("a1"), EMITC_DUAL_TWICE_0("a2"), \
+        "add %[x], %[x], %[p]\n\t" EMITC_DUAL_IF_##n(EMITC_DUAL_TWICE_0("a3"))) \
+    EMITC_DUAL_SECOND_##each(n, joined, how)
+#define EMITC_DUAL_OUTPUTS_UP(n, each, joined) EMITC_DUAL_OUTPUTS(n, each, joined, EMITC_DUAL_ALL_UP)
+#define EMITC_DUAL_OUTPUTS_AWAY(n, each, joined) EMITC_DUAL_OUTPUTS(n, each, joined, EMITC_DUAL_ALL_AWAY)
+#define EMITC_DUAL_OUTPUTS_FLOAT(n, each, joined) EMITC_PIXELS_IN_ORDER(n, FLOAT, each, joined)
+#define EMITC_PIXELS_OUTPUTS(n, all, each, joined) EMITC_DUAL_OUTPUTS_##all(n, each, joined)
 #endif
 
 #endif

@@ -111,6 +111,14 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
     EMITC_PIXELS_BOTH(0, "") EMITC_PIXELS_BOTH(1, ", %[q]") EMITC_PIXELS_BOTH(2, ", %[q], lsl #1")
 #define EMITC_PIXELS_STORE_4 \
     EMITC_PIXELS_STORE_3 "add %[x], %[x], %[q]\n\t" EMITC_PIXELS_BOTH(3, ", %[q], lsl #1")
+/* All sums of two channels as outputs. */
+#if !defined(EMITC_PIXELS_OUTPUTS) /* where the core begins one instruction in a cycle: see emitc_dsp_dual.h */
+#define EMITC_PIXELS_OUTPUTS EMITC_PIXELS_IN_ORDER
+#endif
+#define EMITC_PIXELS_IN_ORDER(n, all, each, joined) \
+    EMITC_PIXELS_PART_##joined(n) \
+    EMITC_PIXELS_FIRST_##all(each) EMITC_PIXELS_ALL_##all(n, a, EMITC_PIXELS_OF_1) \
+    EMITC_PIXELS_SECOND_##all(each) EMITC_PIXELS_OTHER_##joined(n, all)
 /* Pairs of channels until `count` are done. sums: text that adds up a pair's products, joined ones from
  * EMITC_PIXELS_JOIN_1 on. Loads next to each other take
  * less time, so they are put together. */
@@ -119,9 +127,7 @@ EMITC_ALWAYS_INLINE int8_t emitc_channel_float(const emitc_out_channels *c, int3
     "ldr %[x], %[first]\n\tldr %[p], %[o]\n\tldr %[even], %[bias]\n\t" \
     "add %[even], %[even], %[p], lsl #2\n\t" \
     "ldr %[a0], [%[even]]\n\tldr %[b0], [%[even], #4]\n\t" \
-    sums EMITC_PIXELS_PART_##joined(n) \
-    EMITC_PIXELS_FIRST_##all(each) EMITC_PIXELS_ALL_##all(n, a, EMITC_PIXELS_OF_1) \
-    EMITC_PIXELS_SECOND_##all(each) EMITC_PIXELS_OTHER_##joined(n, all) \
+    sums EMITC_PIXELS_OUTPUTS(n, all, each, joined) \
     "ldr %[q], %[step]\n\tldr %[even], %[count]\n\t" \
     EMITC_PIXELS_STORE_##n \
     EMITC_PIXELS_PAST_##all(each) \

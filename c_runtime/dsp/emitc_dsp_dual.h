@@ -236,6 +236,50 @@
 #define EMITC_DUAL_OUTPUTS_AWAY(n, each, joined) EMITC_DUAL_OUTPUTS(n, each, joined, EMITC_DUAL_ALL_AWAY)
 #define EMITC_DUAL_OUTPUTS_FLOAT(n, each, joined) EMITC_PIXELS_IN_ORDER(n, FLOAT, each, joined)
 #define EMITC_PIXELS_OUTPUTS(n, all, each, joined) EMITC_DUAL_OUTPUTS_##all(n, each, joined)
+
+/* The sums of emitc_dsp_planes.h, of two columns in each of two rows. Each word is loaded while the one before it meets
+ * its weights. What makes outputs is loaded after them: t2 the multiplier, t0 what is added, t1 the shift. */
+#define EMITC_DUAL_PLANE(t, at) "ldr %[" #t "], [%[x], #" #at "]\n\t"
+#define EMITC_DUAL_PLANE_T0_UP "ldr %[t0], %[start]\n\t"
+#define EMITC_DUAL_PLANE_T1_UP "ldr %[t1], %[shift]\n\t"
+#define EMITC_DUAL_PLANE_T0_AWAY EMITC_DUAL_PLANE_T0_UP
+#define EMITC_DUAL_PLANE_T1_AWAY EMITC_DUAL_PLANE_T1_UP
+#define EMITC_DUAL_PLANE_T0_FLOAT
+#define EMITC_DUAL_PLANE_T1_FLOAT
+#define EMITC_PLANE_SUMS(how, r0, r1, r2, r3) \
+    "ldr %[s3], %[first]\n\t" EMITC_DUAL_PLANE(t0, r0) EMITC_DUAL_PLANE(t1, r1) EMITC_DUAL_PLANE(t2, r2) \
+    "smlad %[s0], %[t0], %[w0], %[s3]\n\t" \
+    "smlatb %[s1], %[t0], %[w0], %[s3]\n\t" EMITC_DUAL_PLANE(t0, r3) \
+    "smlad %[s2], %[t1], %[w0], %[s3]\n\t" \
+    "smlatb %[s3], %[t1], %[w0], %[s3]\n\t" EMITC_PLANE_FIRST(t1, s0, s1, w2) EMITC_DUAL_PLANE(t1, 64 + r0) \
+    EMITC_PLANE_FIRST(t2, s2, s3, w2) EMITC_PLANE_FIRST(t2, s0, s1, w4) EMITC_DUAL_PLANE(t2, 64 + r1) \
+    EMITC_PLANE_FIRST(t0, s2, s3, w4) EMITC_DUAL_PLANE(t0, 64 + r2) \
+    EMITC_PLANE_LAST(t1, s0, s1, w1) EMITC_DUAL_PLANE(t1, 64 + r3) \
+    EMITC_PLANE_LAST(t2, s0, s1, w3) EMITC_PLANE_LAST(t2, s2, s3, w1) EMITC_PLANE_LOADS_##how \
+    EMITC_PLANE_LAST(t0, s0, s1, w5) EMITC_PLANE_LAST(t0, s2, s3, w3) EMITC_DUAL_PLANE_T0_##how \
+    EMITC_PLANE_LAST(t1, s2, s3, w5) EMITC_DUAL_PLANE_T1_##how
+#define EMITC_DUAL_PLANE_UP(sum) "smmlar %[" sum "], %[" sum "], %[t2], %[t0]\n\t"
+#define EMITC_DUAL_PLANE_AWAY(sum) "smmulr %[" sum "], %[" sum "], %[t2]\n\t"
+#define EMITC_DUAL_PLANE_START(sum) "add %[" sum "], %[" sum "], %[t0]\n\t"
+/* Where they go is loaded with the last limits. */
+#define EMITC_DUAL_PLANE_LIMITS \
+    EMITC_DUAL_LIMIT("s0") EMITC_DUAL_SHIFT("s2", "t1") EMITC_DUAL_LIMIT("s1") EMITC_DUAL_SHIFT("s3", "t1") \
+    EMITC_DUAL_LIMIT("s2") "ldr %[t0], %[y]\n\t" EMITC_DUAL_LIMIT("s3") "ldr %[t2], %[row_step]\n\t" \
+    "ldr %[t1], %[column_step]\n\t"
+#define EMITC_DUAL_PLANE_FOUR_UP \
+    EMITC_DUAL_PLANE_UP("s0") EMITC_DUAL_PLANE_UP("s1") EMITC_DUAL_PLANE_UP("s2") EMITC_DUAL_SHIFT("s0", "t1") \
+    EMITC_DUAL_PLANE_UP("s3") EMITC_DUAL_SHIFT("s1", "t1") EMITC_DUAL_PLANE_LIMITS
+#define EMITC_DUAL_PLANE_FOUR_AWAY \
+    EMITC_DUAL_PLANE_AWAY("s0") EMITC_DUAL_PLANE_AWAY("s1") EMITC_DUAL_PLANE_AWAY("s2") EMITC_DUAL_PLANE_AWAY("s3") \
+    EMITC_DUAL_SIGN("s0") EMITC_DUAL_SIGN("s1") EMITC_DUAL_PLANE_START("s0") EMITC_DUAL_SIGN("s2") \
+    EMITC_DUAL_PLANE_START("s1") EMITC_DUAL_SIGN("s3") EMITC_DUAL_PLANE_START("s2") EMITC_DUAL_SHIFT("s0", "t1") \
+    EMITC_DUAL_PLANE_START("s3") EMITC_DUAL_SHIFT("s1", "t1") EMITC_DUAL_PLANE_LIMITS
+#define EMITC_DUAL_PLANE_FOUR_FLOAT \
+    EMITC_PLANE_FOUR_FLOAT "ldr %[t0], %[y]\n\tldr %[t1], %[column_step]\n\tldr %[t2], %[row_step]\n\t"
+#define EMITC_PLANE_STORE(how, move) \
+    EMITC_DUAL_PLANE_FOUR_##how move \
+    "strb %[s3], [%[t2], %[t1]]\n\tstrb %[s2], [%[t2]]\n\t" \
+    "strb %[s1], [%[t0], %[t1]]\n\tstrb %[s0], [%[t0]]\n\t"
 #endif
 
 #endif

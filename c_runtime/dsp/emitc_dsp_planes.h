@@ -307,6 +307,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
 #define EMITC_PLANE_PAIR(t, sum, w, from) "smlad %[" #sum "], %[" #t "], %[" #w "], %[" #from "]\n\t"
 #define EMITC_PLANE_THIRD(t, sum, w) "smlabt %[" #sum "], %[" #t "], %[" #w "], %[" #sum "]\n\t"
 #define EMITC_PLANE_LOAD(t, at) "ldr %[" #t "], [%[x], #" #at "]\n\t"
+#if !defined(EMITC_PLANE_SUMS) /* where the core begins one instruction in a cycle: see emitc_dsp_dual.h */
 /* The sums of two columns in each of two rows. r0 to r3: bytes from x to the four rows that they read; 64 to those of
  * the next two columns. */
 #define EMITC_PLANE_SUMS(how, r0, r1, r2, r3) \
@@ -333,6 +334,7 @@ EMITC_ALWAYS_INLINE emitc_acc4 emitc_plane_sums(
     "strb %[s2], [%[t2]]\n\t" \
     "strb %[s1], [%[t0], %[t1]]\n\t" \
     "strb %[s0], [%[t0]]\n\t"
+#endif
 /* The outputs of two columns at a time, up to `end`. x and y are those of six rows, of which the last 2 * pairs are
  * made. */
 #define EMITC_PLANE_COLUMNS(how) \

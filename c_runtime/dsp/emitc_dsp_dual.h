@@ -280,6 +280,27 @@
     EMITC_DUAL_PLANE_FOUR_##how move \
     "strb %[s3], [%[t2], %[t1]]\n\tstrb %[s2], [%[t2]]\n\t" \
     "strb %[s1], [%[t0], %[t1]]\n\tstrb %[s0], [%[t0]]\n\t"
+
+/* One word of weights meets the values of four or three pixels whose windows overlap, as in emitc_dsp_span.h. Values of
+ * the first two pixels are loaded together, where they are in neighbouring words. */
+#define EMITC_DUAL_SPAN_1(pixel, from) \
+    "sxtb16 %[even], %[odd]\n\t" EMITC_DUAL_MAC("b" pixel, from, "odd") EMITC_DUAL_MAC("a" pixel, from, "even")
+#define EMITC_DUAL_SPAN_0(pixel, from) \
+    "sxtb16 %[even], %[odd]\n\tsxtb16 %[odd], %[odd], ror #8\n\t" \
+    EMITC_DUAL_MAC("a" pixel, from, "even") EMITC_DUAL_MAC("b" pixel, from, "odd")
+#define EMITC_DUAL_BOTH(pixel, from) EMITC_DUAL_MAC("b" pixel, from, "odd") EMITC_DUAL_MAC("a" pixel, from, "even")
+#define EMITC_SPAN_4(joined, number, at, pitch) \
+    EMITC_SPAN_WEIGHTS(number) EMITC_SPAN_VALUES(p, #at) EMITC_SPAN_VALUES(q, #at "+" #pitch) \
+    EMITC_DUAL_SPAN_##joined("0", "p") EMITC_SPAN_VALUES(p, #at "+2*" #pitch) \
+    EMITC_DUAL_BOTH("1", "q") EMITC_SPAN_VALUES(q, #at "+3*" #pitch) \
+    EMITC_DUAL_BOTH("2", "p") EMITC_DUAL_BOTH("3", "q")
+#define EMITC_SPAN_3(joined, number, at, pitch) \
+    EMITC_SPAN_WEIGHTS(number) EMITC_SPAN_VALUES(p, #at) EMITC_SPAN_VALUES(q, #at "+" #pitch) \
+    EMITC_DUAL_SPAN_##joined("0", "p") EMITC_SPAN_VALUES(a3, #at "+2*" #pitch) \
+    EMITC_DUAL_BOTH("1", "q") EMITC_DUAL_BOTH("2", "a3")
+#define EMITC_SPAN_SLIDE_3(joined, number, first, second, third) \
+    EMITC_SPAN_WEIGHTS(number) EMITC_SPAN_VALUES(third, "4*" #number "+8") EMITC_DUAL_SPAN_##joined("0", #first) \
+    EMITC_DUAL_BOTH("1", #second) EMITC_DUAL_BOTH("2", #third)
 #endif
 
 #endif

@@ -32,6 +32,7 @@ EMITC_ALWAYS_INLINE void emitc_fill_few(int8_t *to, int32_t first, int32_t end, 
 
 /* One word of weights meets the values of four pixels, or of three. joined: 1 where the weights are. number: of the
  * word in the row. at: bytes from x to the first pixel's values. pitch: bytes from a pixel's to the next one's. */
+#if !defined(EMITC_SPAN_4) /* where the core begins one instruction in a cycle: see emitc_dsp_dual.h */
 #define EMITC_SPAN_4(joined, number, at, pitch) \
     EMITC_SPAN_WEIGHTS(number) EMITC_SPAN_VALUES(p, #at) EMITC_SPAN_VALUES(q, #at "+" #pitch) EMITC_SPAN_WIDEN(joined) \
     EMITC_SPAN_MAC(0, p) EMITC_SPAN_MAC(1, q) \
@@ -44,10 +45,12 @@ EMITC_ALWAYS_INLINE void emitc_fill_few(int8_t *to, int32_t first, int32_t end, 
     EMITC_SPAN_MAC(0, p) EMITC_SPAN_MAC(1, q) EMITC_SPAN_MAC(2, a3)
 /* The same of three pixels at a distance of one word: the first two words are there, and the third one is loaded. The
  * registers change places from one word to the next. A row begins with EMITC_SPAN_SLIDE. */
-#define EMITC_SPAN_SLIDE EMITC_SPAN_VALUES(p, "0") EMITC_SPAN_VALUES(q, "4")
 #define EMITC_SPAN_SLIDE_3(joined, number, first, second, third) \
     EMITC_SPAN_WEIGHTS(number) EMITC_SPAN_VALUES(third, "4*" #number "+8") EMITC_SPAN_WIDEN(joined) \
     EMITC_SPAN_MAC(0, first) EMITC_SPAN_MAC(1, second) EMITC_SPAN_MAC(2, third)
+#endif
+/* Where the first two words of a row are loaded. */
+#define EMITC_SPAN_SLIDE EMITC_SPAN_VALUES(p, "0") EMITC_SPAN_VALUES(q, "4")
 /* All rows of the windows, of `pitch` words each, which meet `words` words of weights each. */
 #define EMITC_SPAN_ROWS(row, pitch, words) \
     EMITC_TILE_COPY \

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 OR 0BSD */
-/* emitc for cores that begin two instructions in a cycle (Cortex-M7): the inner loops of emitc_dsp_tile.h in another
- * order, for a speed that no other core gains from. Sums, registers and arguments are the same.
+/* emitc for cores that begin two instructions in a cycle (Cortex-M7): inner loops of the other headers for the DSP
+ * extension in another order, from which no other core gains. Sums, registers and arguments are the same.
  *
- * Part of a package for such a core; it comes before the headers whose loops it replaces. The order keeps these rules. A
- * product begins in each cycle, and with it one other instruction. A word that is loaded meets its first product two
- * cycles later. Of a pair, what SXTB16 or another SIMD instruction does comes first. LDRD and LDM pair with nothing. So
- * words are loaded one by one, while the products of the word before them are added.
+ * Part of a package for such a core; it comes before the headers whose loops it replaces. These rules make the order.
+ * One product and one other instruction begin in a cycle. A word that is loaded meets its first product two cycles
+ * later. SXTB16 and other SIMD instructions come first in a pair. LDRD and LDM pair with nothing. So words are loaded
+ * one by one, while the products of the word before them are added.
  */
 #ifndef EMITC_DSP_DUAL_H
 #define EMITC_DSP_DUAL_H
@@ -88,8 +88,8 @@
     const int32_t skipped = skip * ((joined) ? 46 : 50); \
     const uint32_t *const end = (const uint32_t *)emitc_before(x + 4 * words, 128);
 
-/* The same where the pairs of two channels meet those of four windows, or the other way round: u has the two, v the four,
- * 48 and 96 bytes from word to word. Of the first words, the one of the second window is loaded here. */
+/* The same where the pairs of two channels meet those of four windows, or the other way round: u has the two, v the
+ * four, 48 and 96 bytes from word to word. Of the first words, the one of the second window is loaded here. */
 #define EMITC_DUAL_OF(to, from, at) "ldr.w %[" to "], [%[" from "], #" at "]\n\t"
 #define EMITC_DUAL_WINOGRAD(number) \
     EMITC_DUAL_MAC("a0", "p", "even") EMITC_DUAL_OF("q", "v", "96*" #number "+4") \
@@ -138,9 +138,9 @@
 #define EMITC_WINOGRAD_WRITTEN , [end] "+m"(end)
 #define EMITC_WINOGRAD_READ , [ahead] "m"(ahead), [skipped] "m"(skipped)
 
-/* Four values of one pixel meet their weights of four channels, joined. The values and the first two words of weights are
- * there, and those of the next four values are loaded. number: of the four in the turn, which can
- * end before the next values are loaded. more: text that begins with the last instruction. */
+/* Four values of one pixel meet their weights of four channels, joined. The values and the first two words of weights
+ * are there, and those of the next four values are loaded. number: of the four in the turn, which can end before the
+ * next values are loaded. more: text that begins with the last instruction. */
 #define EMITC_DUAL_FOUR(number) \
     EMITC_DUAL_MAC("a1", "even", "first") EMITC_DUAL_OF("third", "w", "16*" #number "+8") \
     EMITC_DUAL_MAC("a3", "even", "second") EMITC_DUAL_OF("fourth", "w", "16*" #number "+12") \
@@ -178,8 +178,8 @@
     const int8_t *const end = (const int8_t *)emitc_before(x + (n & ~3), 16);
 #define EMITC_JOINED_READ [end] "r"(end), [skipped] "m"(skipped), [back] "m"(back)
 
-/* The sums of two channels of n pixels, 3 or 4, as the outputs of emitc_dsp_pixels.h: what one sum waits for, the others
- * fill. A sum of the second channel is 256 times that where weights are joined. */
+/* The sums of two channels of n pixels, 3 or 4, as the outputs of emitc_dsp_pixels.h. While one sum waits, others take
+ * their next step. A sum of the second channel is 256 times that where weights are joined. */
 #define EMITC_DUAL_IF_3(text)
 #define EMITC_DUAL_IF_4(text) text
 #define EMITC_DUAL_PART_0(sum)
@@ -198,7 +198,8 @@
     EMITC_DUAL_IF_##n(EMITC_DUAL_UP(c "3")) EMITC_DUAL_SHIFT(c "1", "odd") EMITC_DUAL_ALL_LIMITS(n, c, third, fourth)
 #define EMITC_DUAL_ALL_AWAY(n, c, third, fourth) \
     EMITC_DUAL_AWAY(c "0") EMITC_DUAL_AWAY(c "1") EMITC_DUAL_AWAY(c "2") EMITC_DUAL_IF_##n(EMITC_DUAL_AWAY(c "3")) \
-    EMITC_DUAL_SIGN(c "0") EMITC_DUAL_SIGN(c "1") EMITC_DUAL_START(c "0") EMITC_DUAL_SIGN(c "2") EMITC_DUAL_START(c "1") \
+    EMITC_DUAL_SIGN(c "0") EMITC_DUAL_SIGN(c "1") EMITC_DUAL_START(c "0") EMITC_DUAL_SIGN(c "2") \
+    EMITC_DUAL_START(c "1") \
     EMITC_DUAL_IF_##n(EMITC_DUAL_SIGN(c "3")) EMITC_DUAL_START(c "2") EMITC_DUAL_SHIFT(c "0", "odd") \
     EMITC_DUAL_IF_##n(EMITC_DUAL_START(c "3")) EMITC_DUAL_SHIFT(c "1", "odd") \
     EMITC_DUAL_ALL_LIMITS(n, c, third, fourth)

@@ -503,8 +503,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac4_twice(
     const emitc_acc4 a = {t.a0, t.a1, t.a2, t.a3};
     const emitc_acc4 b = {t.b0, t.b1, t.b2, t.b3};
     const emitc_acc4 sum_a = emitc_tap_mac4(a, first, channel, w);
-    const emitc_acc4 sum_b = emitc_tap_mac4(b, second, channel, &again);
-    return emitc_tile_of(sum_a, sum_b);
+    return emitc_tile_of(sum_a, emitc_tap_mac4(b, second, channel, &again));
 }
 
 /* The same with weights of 16 bits. */
@@ -515,8 +514,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac4_wide_twice(
     const emitc_acc4 a = {t.a0, t.a1, t.a2, t.a3};
     const emitc_acc4 b = {t.b0, t.b1, t.b2, t.b3};
     const emitc_acc4 sum_a = emitc_tap_mac4_wide(a, first, channel, w);
-    const emitc_acc4 sum_b = emitc_tap_mac4_wide(b, second, channel, &again);
-    return emitc_tile_of(sum_a, sum_b);
+    return emitc_tile_of(sum_a, emitc_tap_mac4_wide(b, second, channel, &again));
 }
 
 /* emitc_tap_mac4_twice in one piece, which takes every register there is. */

@@ -28,6 +28,7 @@ def test_it_is_two_files_of_under_500_lines_and_a_header_for_each_instruction_se
         "emitc_dsp_pool.h",
         "emitc_dsp_int16.h",
         "emitc_dsp_depthwise.h",
+        "emitc_dsp_dual.h",
         "emitc_dsp_pixels.h",
         "emitc_dsp_planes.h",
         "emitc_dsp_signal.h",

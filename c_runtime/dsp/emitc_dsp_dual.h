@@ -100,7 +100,7 @@
     EMITC_DUAL_MAC("b2", "p", "odd") EMITC_DUAL_OF("p", "v", "96*" #number "+96") \
     EMITC_DUAL_MAC("a3", "q", "even") EMITC_DUAL_OF("even", "u", "48*" #number "+48") \
     EMITC_DUAL_MAC("b3", "q", "odd") EMITC_DUAL_OF("odd", "u", "48*" #number "+52")
-#define EMITC_WINOGRAD_SUMS \
+#define EMITC_WINOGRAD_ADD \
     "ldr %[b0], %[ahead]\n\tldr %[q], %[skipped]\n\t" \
     EMITC_DUAL_OF("even", "u", "0") "mov %[a0], #0\n\t" \
     EMITC_DUAL_OF("odd", "u", "4") "mov %[a1], #0\n\t" \

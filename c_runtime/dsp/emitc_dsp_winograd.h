@@ -162,7 +162,7 @@ EMITC_NOINLINE const int8_t *emitc_winograd_filters(const int8_t *w, uint32_t *u
 #define EMITC_WINOGRAD_ZEROS \
     "mov %[a0], #0\n\tmov %[a1], #0\n\tmov %[a2], #0\n\tmov %[a3], #0\n\t" \
     "mov %[b0], #0\n\tmov %[b1], #0\n\tmov %[b2], #0\n\tmov %[b3], #0\n"
-#if !defined(EMITC_WINOGRAD_SUMS) /* where the core begins one instruction in a cycle: see emitc_dsp_dual.h */
+#if !defined(EMITC_WINOGRAD_ADD) /* where the core begins one instruction in a cycle: see emitc_dsp_dual.h */
 /* The pairs of two channels meet those of four windows, or the other way round: 16 products. */
 #define EMITC_WINOGRAD_WORD \
     "ldr %[even], [%[u]], #48\n\t" \
@@ -181,7 +181,7 @@ EMITC_NOINLINE const int8_t *emitc_winograd_filters(const int8_t *w, uint32_t *u
     "smlad %[b3], %[q], %[odd], %[b3]\n\t"
 #define EMITC_WINOGRAD_WORDS EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD EMITC_WINOGRAD_WORD
 /* All words of one place, past which u and v are moved, and those of what ends with `end` and `most`. */
-#define EMITC_WINOGRAD_SUMS \
+#define EMITC_WINOGRAD_ADD \
     EMITC_WINOGRAD_ZEROS \
     "2:\n\t" EMITC_WINOGRAD_WORDS EMITC_WINOGRAD_WORDS \
     "ldr %[p], %[most]\n\t" \
@@ -222,7 +222,7 @@ EMITC_NOINLINE void emitc_winograd_products(const uint32_t *four, const uint32_t
         int32_t a0, a1, a2, a3, b0, b1, b2, b3;
         uint32_t even, odd, p, q;
         __asm__ volatile(
-            "1:\n\t" EMITC_WINOGRAD_SUMS
+            "1:\n\t" EMITC_WINOGRAD_ADD
             "ldr %[even], %[sums]\n\t"
             "ldr %[odd], %[last]\n\t"
             EMITC_WINOGRAD_NEXT

@@ -302,6 +302,12 @@
 #define EMITC_SPAN_SLIDE_3(joined, number, first, second, third) \
     EMITC_SPAN_WEIGHTS(number) EMITC_SPAN_VALUES(third, "4*" #number "+8") EMITC_DUAL_SPAN_##joined("0", #first) \
     EMITC_DUAL_BOTH("1", #second) EMITC_DUAL_BOTH("2", #third)
+
+/* Four channels of a pixel meet the weights of a tap: the place of the values takes three cycles, in which the weights
+ * are widened. */
+#define EMITC_TAP_VALUE \
+    "sxtb16 %[tap_even], %[tap]\n\tsxtb16 %[tap], %[tap], ror #8\n\t" \
+    "ldr %[value], [%[value], %[channel]]\n\t"
 #endif
 
 #endif

@@ -517,6 +517,24 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac4_wide_twice(
     return emitc_tile_of(sum_a, emitc_tap_mac4_wide(b, second, channel, &again));
 }
 
+#if EMITC_TILE_ASM
+#if !defined(EMITC_TAP_VALUE) /* where the core begins one instruction in a cycle: see emitc_dsp_dual.h */
+#define EMITC_TAP_VALUE \
+    "ldr %[value], [%[value], %[channel]]\n\t" \
+    "sxtb16 %[tap_even], %[tap]\n\tsxtb16 %[tap], %[tap], ror #8\n\t"
+#endif
+#define EMITC_TAP_8 \
+    "ldr %[value], %[first]\n\tldr %[tap], [%[w]], #4\n\t" EMITC_TAP_VALUE \
+    "sxtb16 %[even], %[value]\n\tsxtb16 %[value], %[value], ror #8\n\t" \
+    "smlabb %[a0], %[even], %[tap_even], %[a0]\n\tsmlatt %[a2], %[even], %[tap_even], %[a2]\n\t" \
+    "ldr %[even], %[second]\n\t" \
+    "smlabb %[a1], %[value], %[tap], %[a1]\n\tsmlatt %[a3], %[value], %[tap], %[a3]\n\t" \
+    "ldr %[value], [%[even], %[channel]]\n\t" \
+    "sxtb16 %[even], %[value]\n\tsxtb16 %[value], %[value], ror #8\n\t" \
+    "smlabb %[b0], %[even], %[tap_even], %[b0]\n\tsmlatt %[b2], %[even], %[tap_even], %[b2]\n\t" \
+    "smlabb %[b1], %[value], %[tap], %[b1]\n\tsmlatt %[b3], %[value], %[tap], %[b3]"
+#endif
+
 /* emitc_tap_mac4_twice in one piece, which takes every register there is. */
 EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac8(
     emitc_tile t, const int8_t *const *first, const int8_t *const *second, int32_t channel, const int8_t **w)
@@ -527,25 +545,7 @@ EMITC_ALWAYS_INLINE emitc_tile emitc_tap_mac8(
     uint32_t even;
     uint32_t tap_even;
     __asm__ volatile(
-        "ldr %[value], %[first]\n\t"
-        "ldr %[tap], [%[w]], #4\n\t"
-        "ldr %[value], [%[value], %[channel]]\n\t"
-        "sxtb16 %[tap_even], %[tap]\n\t"
-        "sxtb16 %[tap], %[tap], ror #8\n\t"
-        "sxtb16 %[even], %[value]\n\t"
-        "sxtb16 %[value], %[value], ror #8\n\t"
-        "smlabb %[a0], %[even], %[tap_even], %[a0]\n\t"
-        "smlatt %[a2], %[even], %[tap_even], %[a2]\n\t"
-        "ldr %[even], %[second]\n\t"
-        "smlabb %[a1], %[value], %[tap], %[a1]\n\t"
-        "smlatt %[a3], %[value], %[tap], %[a3]\n\t"
-        "ldr %[value], [%[even], %[channel]]\n\t"
-        "sxtb16 %[even], %[value]\n\t"
-        "sxtb16 %[value], %[value], ror #8\n\t"
-        "smlabb %[b0], %[even], %[tap_even], %[b0]\n\t"
-        "smlatt %[b2], %[even], %[tap_even], %[b2]\n\t"
-        "smlabb %[b1], %[value], %[tap], %[b1]\n\t"
-        "smlatt %[b3], %[value], %[tap], %[b3]"
+        EMITC_TAP_8
         : [a0] "+r"(t.a0), [a1] "+r"(t.a1), [a2] "+r"(t.a2), [a3] "+r"(t.a3), [b0] "+r"(t.b0), [b1] "+r"(t.b1),
           [b2] "+r"(t.b2), [b3] "+r"(t.b3), [w] "+r"(*w), [value] "=&r"(value), [tap] "=&r"(tap), [even] "=&r"(even),
           [tap_even] "=&r"(tap_even)

@@ -254,12 +254,9 @@ def check_options(options: Options) -> None:
         )
         raise EmitcError(f"{shown(options.model_licence)} is no licence", Where(option="--model-licence"), why, hint)
     if options.name and not is_model_name(options.name):
-        raise EmitcError(
-            f"{options.name} is no name for a model",
-            Where(option="--name"),
-            "it must be a C identifier of at most 63 characters, not a keyword and not a standard header",
-            "use letters, digits and single underscores",
-        )
+        why = "it must be a C identifier of at most 63 characters, not a keyword and not a standard header"
+        hint = "use letters, digits and single underscores"
+        raise EmitcError(f"{options.name} is no name for a model", Where(option="--name"), why, hint)
 
 
 def _check_load_ahead(options: Options) -> None:

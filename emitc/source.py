@@ -108,23 +108,23 @@ class SourceNode:
         op = f'op {self.index} {self.op_type} "{self.name}"'
         return Where(op=op, tensor=tensor.describe() if tensor else "")
 
-    def refusal(self, what: str, why: str, hint: str = EXPORT_AGAIN, tensor: SourceTensor | None = None) -> EmitcError:
-        """An error that says the file is wrong at this node."""
-        return EmitcError(what, self.where(tensor), why, hint)
+    def refusal(self, does: str, why: str, hint: str = EXPORT_AGAIN, tensor: SourceTensor | None = None) -> EmitcError:
+        """An error that says the file is wrong at this node. does: what is wrong, with the operator as its subject."""
+        return EmitcError(f"{self.op_type} {does}", self.where(tensor), why, hint)
 
-    def damaged(self, what: str, why: str, tensor: SourceTensor | None = None) -> EmitcError:
-        """An error that says no exporter writes what the file has at this node."""
-        return self.refusal(what, why, DAMAGED, tensor)
+    def damaged(self, does: str, why: str, tensor: SourceTensor | None = None) -> EmitcError:
+        """An error that says no exporter writes what the file has at this node. does: as of `refusal`."""
+        return self.refusal(does, why, DAMAGED, tensor)
 
     def require_no_constant(self, variable: SourceTensor) -> None:
         """Refuses a variable tensor of the node that has a constant value."""
         if variable.data is not None:
-            what = f"{self.op_type} has a variable tensor with a constant value"
+            what = "has a variable tensor with a constant value"
             raise self.damaged(what, "a variable changes from run to run", variable)
 
-    def unsupported(self, what: str, why: str, hint: str, tensor: SourceTensor | None = None) -> CannotCompile:
-        """An error that says the file is right, but emitc has no code for it."""
-        return CannotCompile(what, self.where(tensor), why, hint)
+    def unsupported(self, does: str, why: str, hint: str, tensor: SourceTensor | None = None) -> CannotCompile:
+        """An error that says the file is right, but emitc has no code for it. does: as of `refusal`."""
+        return CannotCompile(f"{self.op_type} {does}", self.where(tensor), why, hint)
 
     def bound(self, op: Op, operands: tuple[Tensor | None, ...], outputs: tuple[Tensor, ...]) -> BoundNode:
         """The node of the graph, with its typed operator and its tensors."""
@@ -137,27 +137,22 @@ class SourceNode:
         if name in self.attributes:
             return self.attributes[name]
         if default is None:
-            raise self.refusal(
-                f"{self.op_type} has no attribute {name}", "the operator's options are missing from the file"
-            )
+            raise self.refusal(f"has no attribute {name}", "the operator's options are missing from the file")
         return default
 
     def integer(self, name: str, default: int | None = None, low: int = -(2**31), high: int = 2**31 - 1) -> int:
         """An integer attribute within [low, high]."""
         value = self.attribute(name, default)
         if not isinstance(value, int) or not low <= value <= high:
-            raise self.refusal(
-                f"{self.op_type} has {name} = {value}",
-                f"an integer in [{low}, {high}] is expected",
-                "the file is damaged or was written by a faulty converter: export the model again",
-            )
+            hint = "the file is damaged or was written by a faulty converter: export the model again"
+            raise self.refusal(f"has {name} = {value}", f"an integer in [{low}, {high}] is expected", hint)
         return int(value)
 
     def real(self, name: str, default: float | None = None) -> float:
         """A finite real attribute."""
         value = self.attribute(name, default)
         if not isinstance(value, int | float) or not math.isfinite(value):
-            raise self.refusal(f"{self.op_type} has {name} = {value}", "a finite number is expected")
+            raise self.refusal(f"has {name} = {value}", "a finite number is expected")
         return float(value)
 
     def text(self, name: str, choices: tuple[str, ...]) -> str:
@@ -167,17 +162,11 @@ class SourceNode:
         """
         value = self.attribute(name)
         if value not in choices and name == "fused_activation_function":
-            raise self.refusal(
-                f"{self.op_type} with {name} {value} is not defined",
-                f"this operator fuses {', '.join(choices)}",
-                "export the model again, with the activation as a separate operator",
-            )
+            hint = "export the model again, with the activation as a separate operator"
+            raise self.refusal(f"with {name} {value} is not defined", f"this operator fuses {', '.join(choices)}", hint)
         if value not in choices:
-            raise self.unsupported(
-                f"{self.op_type} with {name} {value} is not supported",
-                f"supported: {', '.join(choices)}",
-                "export the model with a supported setting, or as a separate operator",
-            )
+            hint = "export the model with a supported setting, or as a separate operator"
+            raise self.unsupported(f"with {name} {value} is not supported", f"supported: {', '.join(choices)}", hint)
         return str(value)
 
     @property
@@ -197,7 +186,7 @@ class SourceNode:
         """Input `position`, which the operator requires."""
         tensor = self.inputs[position] if position < len(self.inputs) else None
         if tensor is None:
-            raise self.damaged(f"{self.op_type} has no input {position}", f"the file lists {len(self.inputs)} inputs")
+            raise self.damaged(f"has no input {position}", f"the file lists {len(self.inputs)} inputs")
         return tensor
 
     def counts(self, inputs: tuple[int, int], outputs: tuple[int, int] = (1, 1)) -> None:
@@ -205,7 +194,7 @@ class SourceNode:
         for count, (low, high), what in ((len(self.inputs), inputs, "inputs"), (len(self.outputs), outputs, "outputs")):
             if not low <= count <= high:
                 expected = str(low) if low == high else f"{low} to {high}"
-                raise self.damaged(f"{self.op_type} has {count} {what}", f"{expected} are expected")
+                raise self.damaged(f"has {count} {what}", f"{expected} are expected")
         for position in range(inputs[0]):
             self.input(position)
 
@@ -213,9 +202,7 @@ class SourceNode:
         """The value of input `position`, which must be a constant of integers; `what` names it in the error."""
         tensor = self.input(position)
         if tensor.dtype not in ("int32", "int64"):
-            raise self.refusal(
-                f"{self.op_type} has {what} of type {tensor.dtype}", "int32 or int64 is expected", tensor=tensor
-            )
+            raise self.refusal(f"has {what} of type {tensor.dtype}", "int32 or int64 is expected", tensor=tensor)
         return self.value(position, what, "sizes and layouts must be known at compile time")
 
     def value(self, position: int, what: str, why: str = "it must be known at compile time") -> Array:
@@ -226,7 +213,7 @@ class SourceNode:
         """The value of a tensor, which must be a constant: the error says why. hint: "" for another export."""
         if tensor.data is None:
             hint = hint or f"export the model with a constant {what}"
-            raise self.unsupported(f"{self.op_type} takes its {what} from a computed tensor", why, hint, tensor)
+            raise self.unsupported(f"takes its {what} from a computed tensor", why, hint, tensor)
         return tensor.array()
 
     def has_input(self, position: int) -> bool:
@@ -237,9 +224,9 @@ class SourceNode:
         """`constant`, flattened to Python integers; at most 64 of them."""
         array = self.constant(position, what)
         if self.format == "onnx" and array.ndim > 1:
-            raise self.refusal(f"{self.op_type} has {what} of rank {array.ndim}", "one dimension is expected")
+            raise self.refusal(f"has {what} of rank {array.ndim}", "one dimension is expected")
         if array.size > 64:
-            raise self.refusal(f"{self.op_type} has {array.size} values of {what}", "64 is the limit")
+            raise self.refusal(f"has {array.size} values of {what}", "64 is the limit")
         return tuple(int(value) for value in array.reshape(-1))
 
 
@@ -285,30 +272,21 @@ class SourceModel:
 def given_shape(name: str, stated: Sequence[int], wanted: Shape) -> Shape:
     """The shape that the user gives an input, which may settle open dimensions (-1, 0) of the one that the file states alone."""
     if len(wanted) != len(stated) or any(s not in (-1, 0, g) for s, g in zip(stated, wanted, strict=True)):
-        raise EmitcError(
-            f"the shape {list(wanted)} does not fit", Where(tensor=name, option="--shape"),
-            f"the model says {list(stated)}", "change only open dimensions",
-        )  # fmt: skip
+        what, where = f"the shape {list(wanted)} does not fit", Where(tensor=name, option="--shape")
+        raise EmitcError(what, where, f"the model says {list(stated)}", "change only open dimensions")
     return wanted
 
 
 def check_shape(shape: Shape, dtype: str, where: Where) -> None:
     """Refuses a shape of more than MAX_RANK dimensions, of a dimension under -1, or of more than MAX_TENSOR_BYTES."""
     if len(shape) > MAX_RANK or any(dim < -1 or dim > 2**31 - 1 for dim in shape):
-        raise EmitcError(
-            "a tensor has an impossible shape",
-            where,
-            f"at most {MAX_RANK} dimensions, each -1 (open) or 0 to 2147483647",
-            DAMAGED,
-        )
+        why = f"at most {MAX_RANK} dimensions, each -1 (open) or 0 to 2147483647"
+        raise EmitcError("a tensor has an impossible shape", where, why, DAMAGED)
     size = math.prod(max(dim, 1) for dim in shape) * (DType(dtype).bytes if dtype in {t.value for t in DType} else 1)
     if size > MAX_TENSOR_BYTES:
-        raise EmitcError(
-            f"a tensor of {size} bytes is too large",
-            where,
-            f"the limit is {MAX_TENSOR_BYTES} bytes a tensor",
-            "the file is damaged, or the model is not meant for a microcontroller",
-        )
+        why = f"the limit is {MAX_TENSOR_BYTES} bytes a tensor"
+        hint = "the file is damaged, or the model is not meant for a microcontroller"
+        raise EmitcError(f"a tensor of {size} bytes is too large", where, why, hint)
 
 
 def unique_names(tensors: tuple[SourceTensor, ...]) -> tuple[str, ...]:

@@ -371,12 +371,8 @@ def _file(folder: Path, name: str, what: str, option: str) -> Path:
     near = difflib.get_close_matches(name.lower().replace("-", "_"), [other.replace("-", "_") for other in known], n=1)
     meant = [target for target in known if near and target.replace("-", "_") == near[0]]
     hint = f"did you mean {meant[0]}? " if meant else ""
-    raise EmitcError(
-        f"there is no {what} {name!r}",
-        Where(option=f"{option} {name}"),
-        f"the {what}s are {', '.join(known)}",
-        f"{hint}`emitc {what}s` lists them",
-    )
+    where, why = Where(option=f"{option} {name}"), f"the {what}s are {', '.join(known)}"
+    raise EmitcError(f"there is no {what} {name!r}", where, why, f"{hint}`emitc {what}s` lists them")
 
 
 def _read(path: Path) -> _Table:

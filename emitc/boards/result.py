@@ -293,12 +293,9 @@ _Result = TypeVar("_Result", bound="RunResult")
 def with_estimate_for(result: _Result, real: str) -> _Result:
     """The result with the estimated cycles of a real board. Raises CannotCompile where no plugin has counted."""
     if result.estimate is None:
-        raise CannotCompile(
-            "there is no estimate of cycles",
-            Where(option=f"--estimate-for {real}"),
-            "the instructions were counted by the board's timer, not one address at a time",
-            "install a C compiler for the host, and a QEMU that takes plugins",
-        )
+        why = "the instructions were counted by the board's timer, not one address at a time"
+        hint = "install a C compiler for the host, and a QEMU that takes plugins"
+        raise CannotCompile("there is no estimate of cycles", Where(option=f"--estimate-for {real}"), why, hint)
     return replace(result, estimate_for=result.estimate.on(load_board(real)))
 
 

@@ -118,12 +118,8 @@ def memory_timing(name: str) -> MemoryTiming:
     """The memory timing of that name; EmitcError where there is none."""
     content = tomllib.loads((boards_dir() / "rtl" / "memories.toml").read_text(encoding="utf-8"))
     if name not in content:
-        raise EmitcError(
-            f"there is no memory timing {name!r}",
-            Where(option="--memory"),
-            f"the memory timings are {', '.join(content)}",
-            "docs/boards.md describes them",
-        )
+        what, why = f"there is no memory timing {name!r}", f"the memory timings are {', '.join(content)}"
+        raise EmitcError(what, Where(option="--memory"), why, "docs/boards.md describes them")
     return MemoryTiming(name=name, **content[name])
 
 
@@ -177,19 +173,13 @@ def simulate(
         )  # fmt: skip
     except subprocess.TimeoutExpired as late:
         said = (late.stdout or b"").decode("ascii", errors="replace")
-        raise CannotCompile(
-            f"the simulated core did not stop within {timeout:g} s",
-            where,
-            f"its last line was: {protocol.last_line(said)}",
-            "allow more time with --timeout, or fewer cases with --samples",
-        ) from None
+        what = f"the simulated core did not stop within {timeout:g} s"
+        hint = "allow more time with --timeout, or fewer cases with --samples"
+        raise CannotCompile(what, where, f"its last line was: {protocol.last_line(said)}", hint) from None
     if done.returncode != 0:
-        raise CannotCompile(
-            f"the firmware did not end as it should on {board.title}",
-            where,
-            f"exit code {done.returncode}: {done.stderr.strip() or protocol.last_line(done.stdout)}",
-            f"look at it by hand: {' '.join(command)}",
-        )
+        what = f"the firmware did not end as it should on {board.title}"
+        why = f"exit code {done.returncode}: {done.stderr.strip() or protocol.last_line(done.stdout)}"
+        raise CannotCompile(what, where, why, f"look at it by hand: {' '.join(command)}")
     return done.stdout, _measured(counts, image, core)
 
 

@@ -71,12 +71,9 @@ def run_on_board(
     missing, the image does not fit or the build fails. It also raises that where the firmware hangs, faults or refuses a call.
     """
     if board.kind == "silicon":
-        raise EmitcError(
-            f"{board.title} is not emulated",
-            Where(option=f"--board {board.name}"),
-            "only an emulated board can be booted here",
-            f"emitc flash --board {board.name}, or an emulated board (`emitc boards`)",
-        )
+        why = "only an emulated board can be booted here"
+        hint = f"emitc flash --board {board.name}, or an emulated board (`emitc boards`)"
+        raise EmitcError(f"{board.title} is not emulated", Where(option=f"--board {board.name}"), why, hint)
     check_cases(firmware.model, firmware.cases)
     simulated = board.kind == "rtl"
     machine = emulator(board)

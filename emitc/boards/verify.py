@@ -108,8 +108,7 @@ def on_emulator(
         except EmitcError as error:
             if temporary not in error.hint:
                 raise
-            hint = "--workdir DIR keeps the project and the whole output of its build"
-            raise error.at(hint=hint) from error
+            raise error.at(hint="--workdir DIR keeps the project and the whole output of its build") from error
 
 
 def run_cases(

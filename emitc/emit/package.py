@@ -117,12 +117,9 @@ def _require_replaceable(target: Path) -> None:
     rest = (name for name in _content(target) if name.partition("/")[0] not in built)
     not_ours = next((name for name in rest if name not in ours), None)
     if not_ours is not None:
-        raise EmitcError(
-            f"{target} has content that emitc did not write",
-            Where(option="-o"),
-            f"the whole directory would be replaced, and {not_ours} is not of an emitc package",
-            "choose an empty or new directory, or move the file out of it",
-        )
+        why = f"the whole directory would be replaced, and {not_ours} is not of an emitc package"
+        hint = "choose an empty or new directory, or move the file out of it"
+        raise EmitcError(f"{target} has content that emitc did not write", Where(option="-o"), why, hint)
 
 
 def write_package(files: Mapping[str, bytes], target: Path) -> tuple[str, ...]:

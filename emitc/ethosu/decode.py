@@ -88,10 +88,8 @@ def _accelerator(config: int) -> npu.Accelerator:
     """The chip of a configuration word: product, log2 of the MACs, kilobytes of internal memory."""
     product, macs, kilobytes = config >> 28, 1 << (config & 0xF), config >> 8 & 0xFF
     if product not in _FAMILIES or macs not in _MACS[product]:
-        raise unsupported(
-            "there is no host model of this accelerator",
-            f"configuration 0x{config:08x}: product {product} with {macs} MACs",
-        )
+        why = f"configuration 0x{config:08x}: product {product} with {macs} MACs"
+        raise unsupported("there is no host model of this accelerator", why)
     if kilobytes < 4:
         raise fault("the payload's configuration is wrong", f"0x{config:08x} says {kilobytes} KB of internal memory")
     return npu.Accelerator(f"{_FAMILIES[product]}-{macs}", macs, kilobytes * 1024, 4 if macs == _NARROW_MACS else 8)

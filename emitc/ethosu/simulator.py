@@ -67,11 +67,8 @@ class HostModel:
         for command in stream.commands:
             left -= _work(command)
             if left < 0:
-                raise unsupported(
-                    "the command stream asks for more work than the host model does",
-                    f"the limit is {_WORK_LIMIT} products and elements in one call",
-                    command.place,
-                )
+                why = f"the limit is {_WORK_LIMIT} products and elements in one call"
+                raise unsupported("the command stream asks for more work than the host model does", why, command.place)
             try:
                 pending.check(command)
                 _run(command, stream, memory)

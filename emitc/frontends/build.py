@@ -115,7 +115,7 @@ class _Builder:
             return self.variable(node, source)
         if source.index not in self.tensors:
             if source.data is None and source.index not in self.written:
-                what = f"{node.op_type} reads a tensor that nothing has written"
+                what = "reads a tensor that nothing has written"
                 raise node.damaged(what, "operators must come in execution order", source)
             self.tensors[source.index] = self.tensor(source, source.shape)
         return self.tensors[source.index]
@@ -126,7 +126,7 @@ class _Builder:
         shape = (1, *source.shape[1:]) if source.shape[:1] == (-1,) else source.shape
         if min(shape, default=1) < 1:
             why = "every dimension of a variable tensor must be known and over 0"
-            raise node.refusal(f"{node.op_type} keeps state of an unknown size", why, tensor=source)
+            raise node.refusal("keeps state of an unknown size", why, tensor=source)
         if source.index not in self.tensors:
             self.tensors[source.index] = self.tensor(source, shape)
             self.budget.spend(self.tensors[source.index].size_bytes, node.where(source))
@@ -136,11 +136,9 @@ class _Builder:
         """An output of a node with the shape that the file states (-1 where it is open)."""
         if source.is_variable:
             why = "an operator's output is made anew in every run, a variable holds its value"
-            raise node.damaged(f"{node.op_type} writes a variable tensor", why, source)
+            raise node.damaged("writes a variable tensor", why, source)
         if source.index in self.written or source.data is not None:
-            raise node.refusal(
-                f"{node.op_type} writes a tensor that is already there", "each tensor is written once", tensor=source
-            )
+            raise node.refusal("writes a tensor that is already there", "each tensor is written once", tensor=source)
         return self.tensor(source, source.shape)
 
     def node(self, source: SourceNode) -> None:
@@ -166,7 +164,7 @@ class _Builder:
             parsed = replace(parsed, op=replace(parsed.op, numerics=Numerics.UNSIGNED))
         states = tuple(self.state(source, inputs[i] if i < len(inputs) else None) for i in parsed.states)
         if not outputs + states:
-            raise source.refusal(f"{source.op_type} has no output", "every operator writes a tensor")
+            raise source.refusal("has no output", "every operator writes a tensor")
         operands = tuple(inputs[i] if i < len(inputs) else None for i in parsed.operands)
         bound = source.bound(parsed.op, operands, outputs + states)
         kernel.check(bound)
@@ -191,10 +189,10 @@ class _Builder:
         count = len(source.outputs)
         if len(shapes) != count + len(states):
             why = f"{len(shapes) - len(states)} are expected"
-            raise source.refusal(f"{source.op_type} has {count} outputs", why, "the file is damaged: export again")
+            raise source.refusal(f"has {count} outputs", why, "the file is damaged: export again")
         for state, shape in zip(states, shapes[count:], strict=True):
             if state.shape != shape:
-                what = f"{source.op_type} keeps state of the wrong shape"
+                what = "keeps state of the wrong shape"
                 why = f"the variable has {list(state.shape)}, the operator writes {list(shape)}"
                 raise source.damaged(what, why, self.source.tensors[state.source])
         return shapes[:count]
@@ -219,7 +217,7 @@ class _Builder:
             model = subgraph_model(self.source, node, index, operands, self.nested[0], self.calls)
             self.nested[0] += len(model.nodes)
             if self.nested[0] > MAX_OPERATORS:
-                raise node.refusal(f"{node.op_type} runs too many operators", f"the limit is {MAX_OPERATORS}")
+                raise node.refusal("runs too many operators", f"the limit is {MAX_OPERATORS}")
             builder = _Builder(model, self.kernels, self)
             builder.calls = (*self.calls, index)
             try:
@@ -241,7 +239,7 @@ class _Builder:
             self.known |= {tensor.index for tensor in node.outputs}
             constants += bound.outputs
             if kernel.work(bound) > MAX_FOLD_WORK:
-                what = f"{node.op_type} of constants is too large to be computed while compiling"
+                what = "of constants is too large to be computed while compiling"
                 why = f"it takes {kernel.work(bound)} steps, the limit is {MAX_FOLD_WORK}"
                 raise node.refusal(what, why, "fold the constants before the export")
         if kernel.shares_constants:
@@ -254,7 +252,7 @@ class _Builder:
         if tensor is None or not tensor.is_state:
             why = "what an operator keeps for the next run is a variable tensor, which is not there"
             why = why if tensor is None else f"{tensor.describe()} is computed or constant"
-            raise node.refusal(f"{node.op_type} updates a tensor that is no variable", why)
+            raise node.refusal("updates a tensor that is no variable", why)
         return tensor
 
     def resolved(self, source: SourceNode) -> SourceNode:
@@ -278,13 +276,12 @@ class _Builder:
         stale = custom or (known_open and node.format == "onnx" and len(stated) in (0, len(shape)))
         if not fits and not stale:
             why = f"the file says {list(stated)}, the operator gives {list(shape)}"
-            what = f"{node.op_type} has an output of the wrong shape"
-            raise node.refusal(what, why, tensor=source)
+            raise node.refusal("has an output of the wrong shape", why, tensor=source)
         if not fits or -1 in stated:
             self.open.add(source.index)
         check_shape(shape, source.dtype, node.where(source))
         if 0 in shape:
-            raise node.refusal(f"{node.op_type} has an empty output", "a dimension is 0", tensor=source)
+            raise node.refusal("has an empty output", "a dimension is 0", tensor=source)
         self.tensors[source.index] = self.tensor(source, shape)
         self.written.add(source.index)
 

@@ -47,7 +47,7 @@ def _widened(node: SourceNode) -> tuple[bytes, ...] | None:
     if half is None or half.data is None or (half.dtype, whole.dtype) != ("float16", "float32"):
         return None
     if half.shape != whole.shape:
-        raise node.refusal("DEQUANTIZE changes the shape", f"{list(half.shape)} to {list(whole.shape)}", tensor=whole)
+        raise node.refusal("changes the shape", f"{list(half.shape)} to {list(whole.shape)}", tensor=whole)
     return (np.frombuffer(half.data, "<f2").astype("<f4").tobytes(),)
 
 

@@ -55,4 +55,4 @@ def require_few_alive(model: SourceModel) -> None:
         if pairs > MAX_PAIRS:
             why = f"planning their memory would compare more than {MAX_PAIRS} pairs"
             hint = "the file is damaged, or the model is not meant for a microcontroller"
-            raise node.refusal(f"{alive} tensors are alive at once", why, hint)
+            raise EmitcError(f"{alive} tensors are alive at once", node.where(), why, hint)

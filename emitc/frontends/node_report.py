@@ -27,7 +27,7 @@ class NodeReport:
 
 def unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) -> CannotCompile:
     """The refusal of an operator for which there is no kernel, with a hint for where it comes from."""
-    what, why = f"{node.op_type} is not supported", "emitc has no kernel for this operator"
+    does, why = "is not supported", "emitc has no kernel for this operator"
     close = difflib.get_close_matches(node.op_type, kernels, 1, 0.8)
     hint = (
         f"replace it, for example by {close[0]}" if close else "replace the operator; `emitc ops` lists what there is"
@@ -38,8 +38,8 @@ def unsupported_operator(node: SourceNode, kernels: Mapping[str, KernelDef]) -> 
     elif node.op_type.startswith("CUSTOM:"):
         hint = "bring its definition along with --plugin (docs/custom-operators.md), or replace it"
     elif node.format == "onnx" and node.op_type in DEFINED:
-        what += " here"
+        does += " here"
         why = "its definition by other operators depends on types that are not known inside of If, Loop and Scan, "
         why += "nor after operators of other domains"
         hint = "export the model with these other operators in its place"
-    return node.unsupported(what, why, hint)
+    return node.unsupported(does, why, hint)

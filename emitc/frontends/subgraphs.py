@@ -29,10 +29,10 @@ def subgraph_model(
         why = (
             "it would run the model itself, without end" if index == 0 else f"the file has {len(source.subgraphs) + 1}"
         )
-        raise node.damaged(f"{node.op_type} runs subgraph {index}", why)
+        raise node.damaged(f"runs subgraph {index}", why)
     if index in calls or len(calls) >= MAX_DEPTH:
         why = "it runs itself" if index in calls else f"more than {MAX_DEPTH} of them lie in one another"
-        raise node.damaged(f"{node.op_type} runs subgraph {index}", why)
+        raise node.damaged(f"runs subgraph {index}", why)
     sub = source.subgraphs[index - 1]
     tensors = list(sub.tensors)
     if source.format == "tflite":  # those of ONNX have the types of the operands, with which they were read
@@ -87,18 +87,17 @@ def place_in(source: SourceModel, node: SourceNode, attribute: str, index: int) 
 def _fitted(node: SourceNode, index: int, sub: SourceSubgraph, operands: Sequence[Tensor]) -> list[SourceTensor]:
     """The subgraph's tensors, its inputs with the shapes of the operands."""
     if len(sub.inputs) != len(operands) or len(set(sub.inputs)) != len(sub.inputs):
-        what = f"{node.op_type} runs subgraph {index} with {len(operands)} operands"
-        raise node.damaged(what, f"it takes {len(set(sub.inputs))}")
+        raise node.damaged(f"runs subgraph {index} with {len(operands)} operands", f"it takes {len(set(sub.inputs))}")
     tensors = list(sub.tensors)
     for position, operand in zip(sub.inputs, operands, strict=True):
         inner = tensors[position]
         fits = len(inner.shape) == len(operand.shape)
         fits = fits and all(a in (-1, b) for a, b in zip(inner.shape, operand.shape, strict=True))
         if inner.dtype != operand.dtype.value or not (fits or inner.shape == ()):
-            what = f"{node.op_type} runs subgraph {index} on another type or shape"
+            what = f"runs subgraph {index} on another type or shape"
             raise node.damaged(what, f"{inner.describe()} inside, {operand.describe()} outside")
         if inner.is_variable != (operand.initial is not None):
-            what = f"{node.op_type} runs subgraph {index}, whose variables are not the operator's"
+            what = f"runs subgraph {index}, whose variables are not the operator's"
             raise node.damaged(what, "inputs and outputs are made in every run, a variable holds its value")
         tensors[position] = replace(inner, shape=operand.shape, initial=operand.initial)
     return tensors

@@ -230,32 +230,35 @@ def _nearest(rows: Sequence[Variant], bound: BoundNode) -> Variant:
 
 
 def unsupported(
-    bound: BoundNode, what: str, why: str, hint: str, tensor: Tensor | None = None, code: Code | None = None
+    bound: BoundNode, does: str, why: str, hint: str, tensor: Tensor | None = None, code: Code | None = None
 ) -> CannotCompile:
-    """A legal use of the operator for which emitc has no code (exit code 1). code: where it is another than the module's."""
-    return CannotCompile(what, _where(bound, tensor), why, hint, code)
+    """A legal use of the operator for which emitc has no code (exit code 1).
+
+    does: what is wrong, as a sentence of which the operator is the subject. code: where it is another than the module's.
+    """
+    return CannotCompile(f"{bound.node.op_type} {does}", _where(bound, tensor), why, hint, code)
 
 
 def illegal(
     bound: BoundNode,
-    what: str,
+    does: str,
     why: str,
     hint: str = EXPORT_AGAIN,
     tensor: Tensor | None = None,
     code: Code | None = None,
 ) -> EmitcError:
-    """A use of the operator that its specification excludes: the file is wrong (exit code 2). code: as in `unsupported`."""
-    return EmitcError(what, _where(bound, tensor), why, hint, code)
+    """A use of the operator that its specification excludes: the file is wrong (exit code 2). Arguments: of `unsupported`."""
+    return EmitcError(f"{bound.node.op_type} {does}", _where(bound, tensor), why, hint, code)
 
 
 def damaged(bound: BoundNode, does: str, why: str, tensor: Tensor | None = None) -> EmitcError:
-    """A file that contradicts itself (exit code 2). does: what is wrong, as a sentence of which the operator is the subject."""
-    return illegal(bound, f"{bound.node.op_type} {does}", why, DAMAGED, tensor)
+    """A file that contradicts itself (exit code 2). does: as of `unsupported`."""
+    return illegal(bound, does, why, DAMAGED, tensor)
 
 
 def out_of_proportion(bound: BoundNode, why: str) -> EmitcError:
     """Scales of which the arithmetic cannot hold the ratio (exit code 2)."""
-    what = f"{bound.node.op_type} has scales that are out of proportion"
+    what = "has scales that are out of proportion"
     return illegal(bound, what, why, "quantize the model again", bound.output, Code.NUMERICAL)
 
 
@@ -280,43 +283,27 @@ def require_dtypes(
     biased = len(bound.inputs) == 3 and len(dtypes) == 4 and dtypes[2] is DType.INT32
     one_type = len(set(dtypes[:2] + dtypes[3:] if biased else dtypes)) == 1
     report = unsupported if dtypes in known or one_type else illegal
-    raise report(
-        bound,
-        f"{bound.node.op_type} with element types ({listing}) is not supported",
-        f"there is code for {expected}",
-        "quantize the model to int8 (full integer quantization)",
-        bound.output,
-        Code.TYPE,
-    )
+    what = f"with element types ({listing}) is not supported"
+    hint = "quantize the model to int8 (full integer quantization)"
+    raise report(bound, what, f"there is code for {expected}", hint, bound.output, Code.TYPE)
 
 
-def require_constants(bound: BoundNode, tensors: Iterable[Tensor | None], what: str, why: str, hint: str) -> None:
-    """Refuses computed tensors. what, why, hint: of the error; a tensor that the model leaves out is None."""
+def require_constants(bound: BoundNode, tensors: Iterable[Tensor | None], does: str, why: str, hint: str) -> None:
+    """Refuses computed tensors. does, why, hint: of the error; a tensor that the model leaves out is None."""
     for tensor in tensors:
         if tensor is not None and not tensor.is_constant:
-            raise unsupported(bound, what, why, hint, tensor)
+            raise unsupported(bound, does, why, hint, tensor)
 
 
 def require_quantization(bound: BoundNode, *tensors: Tensor) -> None:
     """Refuses tensors without a per-tensor quantization."""
     for tensor in tensors:
         if tensor.quantization is None:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} needs quantized tensors",
-                "this tensor has no scale",
-                "quantize the model fully",
-                tensor,
-                Code.QUANTIZATION,
-            )
+            why = "this tensor has no scale"
+            raise illegal(bound, "needs quantized tensors", why, "quantize the model fully", tensor, Code.QUANTIZATION)
         if not tensor.quantization.per_tensor:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} has an activation with {len(tensor.quantization.scales)} scales",
-                "activations are quantized per tensor",
-                tensor=tensor,
-                code=Code.QUANTIZATION,
-            )
+            what = f"has an activation with {len(tensor.quantization.scales)} scales"
+            raise illegal(bound, what, "activations are quantized per tensor", tensor=tensor, code=Code.QUANTIZATION)
 
 
 def require_one_scale(bound: BoundNode, *weights: Tensor) -> None:
@@ -324,14 +311,8 @@ def require_one_scale(bound: BoundNode, *weights: Tensor) -> None:
     for tensor in weights:
         count = len(tensor.quantization.scales) if tensor.quantization else 0
         if count != 1:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} has weights with {count} scales",
-                "one for the whole tensor is expected",
-                "quantize the model again",
-                tensor,
-                Code.QUANTIZATION,
-            )
+            what, why = f"has weights with {count} scales", "one for the whole tensor is expected"
+            raise illegal(bound, what, why, "quantize the model again", tensor, Code.QUANTIZATION)
 
 
 def require_same_quantization(bound: BoundNode, first: Tensor, second: Tensor) -> None:
@@ -340,29 +321,18 @@ def require_same_quantization(bound: BoundNode, first: Tensor, second: Tensor) -
     assert first.quantization is not None and second.quantization is not None
     a, b = first.quantization, second.quantization
     if (a.scale, a.zero_point) != (b.scale, b.zero_point):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} changes scale or zero point",
-            f"({a.scale!r}, {a.zero_point}) in and ({b.scale!r}, {b.zero_point}) out, but the operator copies values",
-            tensor=second,
-            code=Code.QUANTIZATION,
-        )
+        why = f"({a.scale!r}, {a.zero_point}) in and ({b.scale!r}, {b.zero_point}) out, but the operator copies values"
+        raise illegal(bound, "changes scale or zero point", why, tensor=second, code=Code.QUANTIZATION)
 
 
 def require_same_dtype(bound: BoundNode) -> None:
     x, y = bound.input(0).dtype.value, bound.output.dtype.value
     if x != y:
-        raise illegal(
-            bound, f"{bound.node.op_type} changes the element type", f"{x} to {y}", tensor=bound.output, code=Code.TYPE
-        )
+        raise illegal(bound, "changes the element type", f"{x} to {y}", tensor=bound.output, code=Code.TYPE)
 
 
 def require_rank(bound: BoundNode, tensor: Tensor, *ranks: int) -> None:
     """Refuses a tensor whose number of dimensions is not among `ranks`."""
     if len(tensor.shape) not in ranks:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has a tensor of rank {len(tensor.shape)}",
-            f"rank {' or '.join(map(str, ranks))} is expected",
-            tensor=tensor,
-        )
+        why = f"rank {' or '.join(map(str, ranks))} is expected"
+        raise illegal(bound, f"has a tensor of rank {len(tensor.shape)}", why, tensor=tensor)

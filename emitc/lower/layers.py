@@ -67,12 +67,10 @@ def lower_nodes(partition: Partition) -> tuple[LoweredNode, ...]:
         left -= sum(table.size_bytes for table in layer.tables if id(table.values) not in printed)
         printed |= {id(table.values) for table in layer.tables}
         if left < 0:
-            raise EmitcError(
-                "the tables of the model's operators are too large",
-                Where(op=bound.node.describe()),
-                f"up to this operator they take over {MAX_ADDED_BYTES} bytes more than the model's own constants",
-                "the file is damaged, or the model is not meant for a microcontroller",
-            )
+            what = "the tables of the model's operators are too large"
+            why = f"up to this operator they take over {MAX_ADDED_BYTES} bytes more than the model's own constants"
+            hint = "the file is damaged, or the model is not meant for a microcontroller"
+            raise EmitcError(what, Where(op=bound.node.describe()), why, hint)
         nodes.append(LoweredNode(bound, layer, backend_of[bound.node.index]))
     return tuple(nodes)
 

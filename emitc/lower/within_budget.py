@@ -57,12 +57,9 @@ def _require_nodes(graph: Graph, options: Options) -> None:
     indices = [node.index for node in graph.nodes]
     for index, variant in sorted(options.variants):
         if index not in indices:
-            raise EmitcError(
-                f"the model has no operator {index} to choose a kernel for",
-                Where(option=f"--kernel op{index}={variant}"),
-                f"its operators are {', '.join(map(str, indices))}",
-                "`emitc partition` lists them",
-            )
+            what = f"the model has no operator {index} to choose a kernel for"
+            why = f"its operators are {', '.join(map(str, indices))}"
+            raise EmitcError(what, Where(option=f"--kernel op{index}={variant}"), why, "`emitc partition` lists them")
 
 
 def lower_within_budget(
@@ -116,13 +113,10 @@ def lower_within_budget(
 
 def _require_flash(constants: int, budget: int | None, origin: Origin) -> None:
     if budget is not None and constants > budget:
-        raise CannotCompile(
-            f"the constants have {constants} bytes, {constants - budget} over the budget",
-            Where(model=origin.model_file, option=f"--flash-budget {budget}"),
-            "these are the weights, biases and tables of all layers, without their code",
-            "a smaller model, or weights of four bits",
-            Code.FLASH,
-        )
+        what = f"the constants have {constants} bytes, {constants - budget} over the budget"
+        where = Where(model=origin.model_file, option=f"--flash-budget {budget}")
+        why = "these are the weights, biases and tables of all layers, without their code"
+        raise CannotCompile(what, where, why, "a smaller model, or weights of four bits", Code.FLASH)
 
 
 def require_budget(program: Program, budget: int | str | None, io: str) -> None:
@@ -133,9 +127,7 @@ def require_budget(program: Program, budget: int | str | None, io: str) -> None:
     float_ends = io == "keep" and any(p.dtype == "float32" for p in (*program.inputs, *program.outputs))
     slots = {p.name: s for p, s in zip(program.plan.placements, program.slots, strict=True)}
     peak = "; ".join(f"{slots[n].what}: {slots[n].size_bytes} bytes" for n in program.plan.peak_buffers)
-    raise CannotCompile(
-        f"the smallest arena found has {arena} bytes, {arena - budget} over the budget",
-        Where(model=program.origin.model_file, op=program.peak_op, option=f"--ram-budget {budget}"),
-        f"alive at once at {program.peak_op}: {peak}",
-        "--io int8, since the interface is float" if float_ends else "a smaller input, or fewer channels at the peak",
-    )
+    what = f"the smallest arena found has {arena} bytes, {arena - budget} over the budget"
+    where = Where(model=program.origin.model_file, op=program.peak_op, option=f"--ram-budget {budget}")
+    hint = "--io int8, since the interface is float" if float_ends else "a smaller input, or fewer channels at the peak"
+    raise CannotCompile(what, where, f"alive at once at {program.peak_op}: {peak}", hint)

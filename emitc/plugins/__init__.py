@@ -122,12 +122,9 @@ def load_plugins(paths: Sequence[Path]) -> Plugins:
             both = sorted(set(other.operators) & set(plugin.operators))
             templates = sorted(dict(other.templates).keys() & dict(plugin.templates).keys())
             if both or templates:
-                raise EmitcError(
-                    f"two plugins have {'an operator' if both else 'a template'} of one name",
-                    Where(option=f"--plugin {path.name}"),
-                    f"{(both or templates)[0]} is in {other.file} too",
-                    "give one of them, or rename",
-                )
+                what = f"two plugins have {'an operator' if both else 'a template'} of one name"
+                why = f"{(both or templates)[0]} is in {other.file} too"
+                raise EmitcError(what, Where(option=f"--plugin {path.name}"), why, "give one of them, or rename")
         loaded.append(plugin)
     return Plugins(tuple(loaded))
 

@@ -47,12 +47,8 @@ def check_regions(regions: Sequence[Region], places: Sequence[tuple[str, str]], 
     """Raises EmitcError for names that are no C names, for two that give one C name, and for places without regions."""
     if (places or stage_weights) and not regions:
         option = "--place {}={}".format(*places[0]) if places else f"--stage-weights {stage_weights}"
-        raise EmitcError(
-            "there are no regions",
-            Where(option=option),
-            "it says which of several regions holds a tensor",
-            "name them with --regions NAME=BYTES,...",
-        )
+        why = "it says which of several regions holds a tensor"
+        raise EmitcError("there are no regions", Where(option=option), why, "name them with --regions NAME=BYTES,...")
     seen: dict[str, str] = {}
     for region in regions:
         lower = region.name.lower()
@@ -272,12 +268,10 @@ def _with_copies(
     """The schedule with the copies of weights that make the run cheapest: all that pay, or as many as fit."""
     region = next(region for region in regions if region.name == wanted.staged)
     if not region.size_bytes:
-        raise EmitcError(
-            f"there is no room for copies in {region.name}",
-            Where(option=f"--stage-weights {region.name}"),
-            "the region has no bytes for an arena",
-            "name one that weights are to be copied to, not the one that they lie in",
-        )
+        what = f"there is no room for copies in {region.name}"
+        where = Where(option=f"--stage-weights {region.name}")
+        hint = "name one that weights are to be copied to, not the one that they lie in"
+        raise EmitcError(what, where, "the region has no bytes for an arena", hint)
     home = wanted.home.cost
     (plan_there,) = (part.plan for part in best.assignment.regions if part.region.name == region.name)
 
@@ -367,12 +361,10 @@ def _without_constants(wanted: Regions, constant_bytes: int) -> tuple[Region, ..
             continue
         left = region.size_bytes - constant_bytes
         if left < 0:
-            raise CannotCompile(
-                f"the constants do not fit {region.name}",
-                Where(option=f"--place {WEIGHTS}={region.name}"),
-                f"they have {constant_bytes} bytes, the region has {region.size_bytes}",
-                "leave them where the linker puts them, or choose a larger region",
-            )
+            where = Where(option=f"--place {WEIGHTS}={region.name}")
+            why = f"they have {constant_bytes} bytes, the region has {region.size_bytes}"
+            hint = "leave them where the linker puts them, or choose a larger region"
+            raise CannotCompile(f"the constants do not fit {region.name}", where, why, hint)
         remaining.append(replace(region, size_bytes=left))
     return tuple(remaining)
 
@@ -395,12 +387,8 @@ def _too_small(wanted: Regions, choice: MemorySchedule, budget: int | None, cons
 def _require_region(name: str, wanted: Regions, option: str) -> None:
     """Raises EmitcError where no region has the name."""
     if name.lower() not in {region.name.lower() for region in wanted.regions}:
-        raise EmitcError(
-            f"there is no region {shown(name)}",
-            Where(option=option),
-            f"the regions are {', '.join(region.name for region in wanted.regions)}",
-            "name one of them",
-        )
+        why = f"the regions are {', '.join(region.name for region in wanted.regions)}"
+        raise EmitcError(f"there is no region {shown(name)}", Where(option=option), why, "name one of them")
 
 
 def _pins(graph: Graph, choice: MemorySchedule, wanted: Regions) -> dict[str, str]:
@@ -439,10 +427,6 @@ def _pins(graph: Graph, choice: MemorySchedule, wanted: Regions) -> dict[str, st
         for buffer in called[what]:
             buffer = outer.get(buffer, buffer)
             if pins.setdefault(buffer, region.name) != region.name:
-                raise EmitcError(
-                    f"{shown(what)} is to lie in two regions",
-                    Where(option=option),
-                    f"another --place puts its bytes into {pins[buffer]}",
-                    "keep one of the two",
-                )
+                why, hint = f"another --place puts its bytes into {pins[buffer]}", "keep one of the two"
+                raise EmitcError(f"{shown(what)} is to lie in two regions", Where(option=option), why, hint)
     return pins

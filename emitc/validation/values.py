@@ -155,8 +155,7 @@ class Comparison:
 
     def fault(self, nodes: Sequence[BoundNode], tensor: Tensor, count: int, why: str) -> None:
         """Raises Faulty."""
-        ops = tuple(bound.node.describe() for bound in nodes)
-        raise Faulty(Wrong(self.step, ops, tensor.describe(), count, why))
+        raise Faulty(Wrong(self.step, tuple(bound.node.describe() for bound in nodes), tensor.describe(), count, why))
 
     def compare(self) -> Executed:
         """The graph's values. Raises Faulty for the first tensor that is not what it was."""

@@ -76,7 +76,7 @@ class VelaNetwork:
             if any(tensor is not None and tensor.is_variable for tensor in node.inputs):
                 errors.append(
                     node.unsupported(
-                        f"{node.op_type} keeps state",
+                        "keeps state",
                         "a tensor of it holds its value between inferences, which the check does not follow",
                         "check a network without recurrent layers; `emitc verify --npu` runs state",
                     )

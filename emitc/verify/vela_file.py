@@ -107,7 +107,7 @@ def _operator(node: SourceNode, offsets: tuple[int, ...]) -> NpuOperator:
     node.counts((_FIRST_INPUT, 64), (0, 64))
     payload = node.input(_PAYLOAD)
     if payload.data is None:
-        raise node.refusal("an NPU operator has no payload", "its first input is no constant", _AGAIN, payload)
+        raise node.refusal("has no payload", "its first input is no constant", _AGAIN, payload)
     scratch, fast = node.input(_SCRATCH), node.input(_FAST)
     require_scratch(node, scratch, fast, offsets)
     return NpuOperator(
@@ -123,10 +123,9 @@ def _operator(node: SourceNode, offsets: tuple[int, ...]) -> NpuOperator:
 
 def _placed(node: SourceNode, tensor: SourceTensor | None, offsets: tuple[int, ...], scratch: SourceTensor) -> Placed:
     if tensor is None or tensor.dtype not in ("int8", "uint8", "int16", "int32"):
-        what = "an NPU operator has an operand that it cannot have"
-        raise node.refusal(what, "integers are expected", _AGAIN, tensor)
+        raise node.refusal("has an operand that it cannot have", "integers are expected", _AGAIN, tensor)
     placed = Placed(tensor, offsets[tensor.index])
     if placed.offset < 0 or placed.offset + placed.size_bytes > scratch.elements:
         why = f"bytes {placed.offset} to {placed.offset + placed.size_bytes} of {scratch.elements}"
-        raise node.refusal("a tensor of an NPU operator lies outside the scratch memory", why, _AGAIN, tensor)
+        raise node.refusal("has a tensor outside the scratch memory", why, _AGAIN, tensor)
     return placed

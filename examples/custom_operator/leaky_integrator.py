@@ -41,7 +41,7 @@ def check(bound: BoundNode) -> None:
     require_same_quantization(bound, bound.input(X), bound.output)
     if bound.input(MEMORY).shape != bound.input(X).shape:
         raise illegal(
-            bound, "LeakyIntegrator has a memory of another shape", "each element has its own", "export the model again",
+            bound, "has a memory of another shape", "each element has its own", "export the model again",
             bound.input(MEMORY),
         )  # fmt: skip
 

@@ -66,7 +66,7 @@ WRONG: dict[str, tuple[ModelSpec, str]] = {
     ),
     "accumulator_over_int32": (
         conv(b=replace(B, data=b"\xff\xff\xff\x7f" * 2), w=replace(W, data=b"\x7f" * 4)),
-        "an accumulator can overflow 32 bits",
+        "can overflow an accumulator of 32 bits",
     ),
     "bias_of_int8": (conv(b=TensorSpec("b", "int8", (2,), bytes(2), (0.25,), (0,))), "CONV_2D has a bias of type int8"),
     "float16_output": (conv(y=replace(Y, dtype="float16")), "CONV_2D has operands that it cannot have"),

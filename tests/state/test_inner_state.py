@@ -216,7 +216,7 @@ def too_many() -> ModelSpec:
 
 
 REFUSED: dict[str, tuple[Callable[[], ModelSpec], str, str, int]] = {
-    "waiting_buffer": (lambda: buffer(2), "CIRCULAR_BUFFER with cycles_max 2 is not supported", "ends a run", 1),
+    "waiting_buffer": (lambda: buffer(2), "CUSTOM:CIRCULAR_BUFFER with cycles_max 2 is not supported", "ends a run", 1),
     "given_memory": (given_memory, "IF runs subgraph 1, whose interface has a variable tensor", "made in every run", 2),
     "gives_memory": (gives_memory, "IF runs subgraph 1, whose interface has a variable tensor", "made in every run", 2),
     "unused_memory": (unused_memory, "IF runs subgraph 1, whose variables are not the operator's", "made in every run", 2),
@@ -234,8 +234,8 @@ REFUSED: dict[str, tuple[Callable[[], ModelSpec], str, str, int]] = {
     "once_of_itself": (lambda: _once(1), "CALL_ONCE calls subgraph 1", "runs itself", 2),
     "once_in_a_ring": (once_in_a_ring, "CALL_ONCE calls subgraph 3", "runs itself", 2),
     "once_without_code": (
-        lambda: _once(3, replace(start(), operators=(*start().operators, OperatorSpec("DENSIFY", (0,), (0,))))),
-        "DENSIFY is not supported", "of op", 1,
+        lambda: _once(3, replace(start(), operators=(*start().operators, OperatorSpec("SKIP_GRAM", (0,), (0,))))),
+        "SKIP_GRAM is not supported", "of op", 1,
     ),
     "ring": (ring, "IF runs subgraph 1", "it runs itself", 2),
     "too_many": (too_many, "IF runs too many operators", "the limit is 4096", 2),

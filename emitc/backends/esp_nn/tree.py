@@ -73,8 +73,7 @@ def read_tree(path: Path) -> Tree:
         with manifest.open("rb") as file:
             text = file.read(_LONGEST_MANIFEST).decode("utf-8", errors="replace")
     except OSError as error:
-        why = f"{manifest}: {error.strerror}"
-        raise _refused("the version of this ESP-NN cannot be read", why, hint) from error
+        raise _refused("the version of this ESP-NN cannot be read", f"{manifest}: {error.strerror}", hint) from error
     stated = _VERSION.search(text)
     version = stated[1] if stated else "without a version"
     if version not in KNOWN_VERSIONS:

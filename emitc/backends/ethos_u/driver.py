@@ -99,5 +99,4 @@ def _header_folder(path: Path) -> Path:
         "there is no driver for the Ethos-U at this path",
         "neither it nor its folder include has ethosu_driver.h",
     )
-    hint = "give the folder of Arm's Ethos-U core driver"
-    raise EmitcError(what, Where(option=f"--ethosu-driver {path}"), why, hint)
+    raise EmitcError(what, Where(option=f"--ethosu-driver {path}"), why, "give the folder of Arm's Ethos-U core driver")

@@ -78,8 +78,7 @@ def version() -> str:
         installed = importlib.metadata.version(PACKAGE)
     except importlib.metadata.PackageNotFoundError as error:
         why = f"the package {PACKAGE} is not installed"
-        hint = install_hint("npu")
-        raise EmitcError("compiling for the NPU needs vela", Where(option="--npu"), why, hint) from error
+        raise EmitcError("compiling for the NPU needs vela", Where(option="--npu"), why, install_hint("npu")) from error
     numbers = tuple(int(part) for part in re.findall(r"\d+", installed)[:2])
     if not SUPPORTED[0] <= numbers < SUPPORTED[1]:
         low, high = (".".join(map(str, bound)) for bound in SUPPORTED)

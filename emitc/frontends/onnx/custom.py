@@ -46,7 +46,7 @@ def custom_types(kernel: KernelDef, node: SourceNode, outputs: Mapping[str, int]
     def tensor(name: str, dtype: str, shape: Shape, source: SourceTensor | None = None) -> Tensor:
         if dtype not in _DTYPES:
             why = f"there is code for {', '.join(sorted(_DTYPES))}"
-            raise node.unsupported(f"element type {dtype} is not supported", why, "cast it")
+            raise node.unsupported(f"with element type {dtype} is not supported", why, "cast it")
         return Tensor(name, DType(dtype), shape, None, source.data if source else None, name)
 
     inputs = tuple(None if t is None else tensor(t.name, t.dtype, t.shape, t) for t in node.inputs)
@@ -58,6 +58,5 @@ def custom_types(kernel: KernelDef, node: SourceNode, outputs: Mapping[str, int]
     kernel.check(bound)
     shapes = kernel.output_shapes(bound)
     if len(shapes) != len(outputs):
-        what = f"{node.op_type} has {len(outputs)} outputs"
-        raise node.unsupported(what, f"{len(shapes)} are expected", "export again")
+        raise node.unsupported(f"has {len(outputs)} outputs", f"{len(shapes)} are expected", "export again")
     return dict(zip(outputs, map(onnx.helper.make_tensor_type_proto, outputs.values(), shapes), strict=True))

@@ -88,7 +88,7 @@ class _Layout:
         x = rewriter.tensors[node.inputs[0]]
         rank = len(x.shape)
         if rank not in (3, 4):
-            what = f"{node.op_type} with {rank - 2} spatial dimensions is not supported"
+            what = f"with {rank - 2} spatial dimensions is not supported"
             why, hint = "there is code for one and two", "export the model with 1-D or 2-D operators"
             raise rewriter.source_node(node).unsupported(what, why, hint, x)
         if rank == 3:
@@ -124,7 +124,7 @@ class _Layout:
         """Filters to OHWI; [1, H, W, O] where each input channel has its own (kind DepthwiseConv)."""
         w = self.rewriter.tensors[node.inputs[1]]
         if len(w.shape) != rank:
-            what = f"{node.op_type} has weights of rank {len(w.shape)}"
+            what = f"has weights of rank {len(w.shape)}"
             raise self.rewriter.source_node(node).refusal(what, f"{rank} is expected", tensor=w)
         shape = w.shape if rank == 4 else (w.shape[0], w.shape[1], 1, w.shape[2])
         group = node.attributes.get("group", 1)

@@ -44,8 +44,7 @@ def require_weights(op_type: str, constants: Iterable[tuple[int, SourceTensor]],
                 continue
             what = f"{op_type} has a constant that is infinite or no number"
             why = "what comes of it depends on the order of sums and on the processor"
-            hint = "train or export the model again: some value of it has left its range"
-            raise EmitcError(what, place, why, hint)
+            raise EmitcError(what, place, why, "train or export the model again: some value of it has left its range")
         if largest > LARGEST_REAL:
             raise too_large(f"{op_type} has a constant of magnitude {largest:.3g}", place)
 

@@ -88,18 +88,18 @@ def _quantization(rewriter: SourceRewriter, node: RewriterNode, part: _Part, tar
     source = rewriter.source_node(node)
     tensor = rewriter.tensors[target]
     if tensor.dtype not in _QUANTIZED:
-        what, why = f"{node.op_type} with values of type {tensor.dtype} is not supported", ", ".join(_QUANTIZED)
+        what, why = f"with values of type {tensor.dtype} is not supported", ", ".join(_QUANTIZED)
         raise source.unsupported(what, f"there is code for {why}", "quantize the model to int8", tensor)
     scale = rewriter.known(node, scale_at, "scale", _COMPILED)
     zero = None if zero_at == ABSENT else rewriter.known(node, zero_at, "zero point", _COMPILED)
     real = rewriter.tensors[scale_at]
     if real.dtype not in ("float32", "float16"):
-        what = f"{node.op_type} with a scale of type {real.dtype} is not supported"
+        what = f"with a scale of type {real.dtype} is not supported"
         hint = "export the model in float32 before quantizing it"
         raise source.unsupported(what, "scales are float32 or float16", hint, real)
     if zero is not None and zero.dtype.kind not in "iu":
         stored = rewriter.tensors[zero_at]
-        what = f"{node.op_type} has a zero point of type {stored.dtype}"
+        what = f"has a zero point of type {stored.dtype}"
         raise source.refusal(what, f"the values have type {tensor.dtype}", tensor=stored)
     scales = tuple(float(v) for v in scale.reshape(-1).tolist())
     zeros = (0,) * len(scales) if zero is None else tuple(int(v) for v in zero.reshape(-1).tolist())
@@ -115,7 +115,7 @@ def _quantization(rewriter: SourceRewriter, node: RewriterNode, part: _Part, tar
         axis = 0
     elif not -rank <= axis < rank or tensor.shape[axis] != len(scales):
         why = f"they do not fit axis {axis} of {list(tensor.shape)}"
-        raise source.refusal(f"{node.op_type} has {len(scales)} scales", why, tensor=tensor)
+        raise source.refusal(f"has {len(scales)} scales", why, tensor=tensor)
     _require_sound(node.op_type, scales, zeros, tensor.dtype, source.where(tensor))
     require_range(node.op_type, scales, tensor.dtype, source.where(tensor))
     quantization = Quantization(scales, zeros, axis % rank if rank else 0)
@@ -194,11 +194,11 @@ def _require_plain(rewriter: SourceRewriter, node: RewriterNode) -> None:
         return
     source, hint = rewriter.source_node(node), "export the model with QLinearMatMul, or in QDQ format"
     if node.input(3) != ABSENT and rewriter.tensors[node.input(3)].data is None:
-        what = "QGemm with a computed matrix B is not supported"
+        what = "with a computed matrix B is not supported"
         raise source.unsupported(what, "there is code for constant weights", hint)
     factor = source.real("alpha", 1.0)
     if not 0 < factor < np.inf:
-        what = f"QGemm with the factor alpha {factor:g} is not supported"
+        what = f"with the factor alpha {factor:g} is not supported"
         raise source.unsupported(what, "there is code for factors above 0", "multiply the matrix B by it")
 
 
@@ -214,7 +214,7 @@ def _with_factor(rewriter: SourceRewriter, node: RewriterNode, quantization: Qua
     with np.errstate(all="ignore"):
         scales = tuple(float(np.float32(factor) * np.float32(scale)) for scale in quantization.scales)
     if not all(0 < scale < np.inf for scale in scales):
-        what, why = f"QGemm with the factor alpha {factor:g} is not supported", f"{scales[0]:g}"
+        what, why = f"with the factor alpha {factor:g} is not supported", f"{scales[0]:g}"
         source = rewriter.source_node(node)
         raise source.unsupported(what, f"with it the scale of the matrix A is {why}", "quantize the model again")
     return replace(quantization, scales=scales)
@@ -236,7 +236,7 @@ def _unwrapped(
         if at == ABSENT or (quantization is None and node.kind == "QLinearConcat"):
             missing = "output" if part.value == _OUT else "input"
             why = "a value or scale that it cannot do without is left out"
-            raise rewriter.source_node(node).refusal(f"{node.op_type} misses an {missing}", why)
+            raise rewriter.source_node(node).refusal(f"misses an {missing}", why)
         if quantization is not None:
             unwrapped.append((part, at, quantization))
     early: list[RewriterNode] = []

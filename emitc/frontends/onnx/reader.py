@@ -234,8 +234,7 @@ class Reader:
             self.notes.append(Note(NoteCode.BATCH, f'input "{value.name}": open batch dimension made 1'))
         if -1 in stated:
             hint = f"give it: --shape {value.name}={','.join(str(d) if d > 0 else '?' for d in stated)}"
-            why = f"its shape is {stated}"
-            raise EmitcError("a graph input has an open dimension", where, why, hint, Code.SHAPE)
+            raise EmitcError("a graph input has an open dimension", where, f"its shape is {stated}", hint, Code.SHAPE)
         if 0 in stated:
             given_sizes = ",".join(str(d or "?") for d in stated)
             hint = f"where 0 stands for an open dimension, give it: --shape {value.name}={given_sizes}"

@@ -132,15 +132,15 @@ class _Codes:
         scale = self.rewriter.tensors[node.inputs[1]]
         for tensor, what in ((scale, "a scale"), (real, "real values")):
             if tensor.dtype not in ("float32", _HALF):
-                what, why = f"{node.op_type} with {what} of type {tensor.dtype} is not supported", "float32 and float16"
+                what, why = f"with {what} of type {tensor.dtype} is not supported", "float32 and float16"
                 hint = "export the model in float32 before quantizing it"
                 raise source.unsupported(what, f"there is code for {why}", hint, tensor)
         if node.attributes.get("precision", 0) not in (0, _FLOAT):
-            what = f"{node.op_type} with a precision other than float32 is not supported"
+            what = "with a precision other than float32 is not supported"
             why = "the division is done in float32, as ONNX Runtime does it"
             raise source.unsupported(what, why, "export the model without it")
         if code.dtype.startswith("float8") and not node.attributes.get("saturate", 1):
-            what = f"{node.op_type} without saturation is not supported"
+            what = "without saturation is not supported"
             why = "values beyond the type's range become its largest"
             raise source.unsupported(what, why, "export the model with saturate = 1")
 
@@ -157,7 +157,7 @@ def _use_storage_types(rewriter: SourceRewriter) -> None:
         readers = others.get(tensor.index, [])
         if tensor.dtype in STORAGE:
             for node in readers:
-                what = f"{node.op_type} with values of type {tensor.dtype} is not supported"
+                what = f"with values of type {tensor.dtype} is not supported"
                 why = "only QuantizeLinear, DequantizeLinear and operators that move values have code for this type"
                 hint = "put a DequantizeLinear in front of the operator, or quantize the model to int8"
                 node.blocker = node.blocker or rewriter.source_node(node).unsupported(what, why, hint, tensor)

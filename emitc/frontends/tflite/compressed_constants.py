@@ -146,26 +146,25 @@ def _decoded(node: SourceNode, position: int) -> bytes:
     """The value of an output. Raises EmitcError, also where the kind has no code."""
     tensor, pair = node.outputs[position], node.inputs[2 * position : 2 * position + 2]
     if any(operand is None or operand.data is None or operand.dtype != "uint8" for operand in pair):
-        raise node.refusal("TFLM_DECODE reads something else than constants of bytes", tensor.name, _AGAIN, tensor)
+        raise node.refusal("reads something else than constants of bytes", tensor.name, _AGAIN, tensor)
     encoded, description = (np.frombuffer(value.data, np.uint8) for value in pair if value and value.data is not None)
     if len(description) < _HEAD:
-        what = "TFLM_DECODE has a description that is too short"
-        raise node.refusal(what, f"{len(description)} bytes", _AGAIN, tensor)
+        raise node.refusal("has a description that is too short", f"{len(description)} bytes", _AGAIN, tensor)
     kind, version = int(description[0]), int(description[1])
     if kind not in _DECODERS or version != 1 or description[4] != 1:
-        what = f"compressed constants of kind {kind}, version {version} are not supported"
+        what = f"of compressed constants of kind {kind}, version {version} is not supported"
         why = "there is code for tables (0), Huffman (1) and pruned (2), each of version 1"
         raise node.unsupported(what, why, "compress the model otherwise, or leave it uncompressed")
     if tensor.dtype not in _TYPES[kind] or -1 in tensor.shape:
-        what = f"compressed constants of type {tensor.dtype}{list(tensor.shape)} are not supported"
+        what = f"of compressed constants of type {tensor.dtype}{list(tensor.shape)} is not supported"
         why = f"this kind has {', '.join(_TYPES[kind])}, and known sizes"
         raise node.unsupported(what, why, "leave this tensor uncompressed")
     try:
         values = _DECODERS[kind](encoded, description, tensor)
     except _Damage as damage:
-        raise node.refusal("a compressed constant cannot be unpacked", str(damage), _AGAIN, tensor) from damage
+        raise node.refusal("has a constant that cannot be unpacked", str(damage), _AGAIN, tensor) from damage
     if values.size != math.prod(tensor.shape):
-        raise node.refusal("a compressed constant has another size", f"{values.size} values", _AGAIN, tensor)
+        raise node.refusal("has a constant of another size", f"{values.size} values", _AGAIN, tensor)
     return values.tobytes()
 
 
@@ -173,8 +172,7 @@ def _unpacked(node: SourceNode) -> tuple[bytes, ...] | None:
     if node.op_type != OPERATOR:
         return None
     if not node.outputs or len(node.inputs) != 2 * len(node.outputs):
-        what = f"TFLM_DECODE has {len(node.inputs)} inputs and {len(node.outputs)} outputs"
-        raise node.refusal(what, "two for each", _AGAIN)
+        raise node.refusal(f"has {len(node.inputs)} inputs and {len(node.outputs)} outputs", "two for each", _AGAIN)
     return tuple(_decoded(node, position) for position in range(len(node.outputs)))
 
 

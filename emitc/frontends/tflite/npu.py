@@ -157,11 +157,10 @@ def require_scratch(node: SourceNode, scratch: SourceTensor, fast: SourceTensor,
     """Refuses an operator whose scratch memories have values or a wrong size, or do not start the arena."""
     for tensor in (scratch, fast):
         if tensor.dtype not in ("uint8", "int8") or tensor.data or not 0 <= tensor.elements <= _MAX_SCRATCH_BYTES:
-            what, why = "an NPU operator has no scratch memory", "bytes without a value are expected"
-            raise node.refusal(what, why, _AGAIN, tensor)
+            raise node.refusal("has no scratch memory", "bytes without a value are expected", _AGAIN, tensor)
     if offsets[scratch.index] > 0:
         why = f"it lies at byte {offsets[scratch.index]}; vela places it at 0"
-        raise node.unsupported("the scratch memory does not start the arena", why, _AGAIN, scratch)
+        raise node.unsupported("has a scratch memory that does not start the arena", why, _AGAIN, scratch)
 
 
 def _stream(node: SourceNode, offsets: tuple[int, ...], allowance: Allowance) -> _Stream:
@@ -170,7 +169,7 @@ def _stream(node: SourceNode, offsets: tuple[int, ...], allowance: Allowance) ->
     node.counts((_FIRST_INPUT, 64), (1, 64))
     payload, constants, scratch, fast = (node.input(i) for i in range(_FIRST_INPUT))
     if not payload.data or len(payload.data) % 4:
-        raise node.refusal("an NPU operator has no payload", "its first input is no constant of words", _AGAIN, payload)
+        raise node.refusal("has no payload", "its first input is no constant of words", _AGAIN, payload)
     require_scratch(node, scratch, fast, offsets)
     inputs = tuple({(t := node.input(i)).index: t for i in range(_FIRST_INPUT, len(node.inputs))}.values())
     fast_bytes = 0 if fast.index == scratch.index else fast.elements
@@ -182,7 +181,7 @@ def _stream(node: SourceNode, offsets: tuple[int, ...], allowance: Allowance) ->
             raise error.at(node.where(), f"{error.where.op}: {error.why}") from error
     if effects is not None and effects.carries_fast:
         why = "bytes of the fast scratch memory that it has not written"
-        raise node.refusal("an NPU operator reads what is not there", why, _AGAIN)
+        raise node.refusal("reads what is not there", why, _AGAIN)
     if effects is not None and not effects.uses_fast:
         fast_bytes = 0
     memory = scratch.index, fast.index
@@ -194,11 +193,11 @@ def _require_inside(node: SourceNode, tensor: SourceTensor, offsets: tuple[int, 
     """Refuses a tensor of an NPU operator that does not lie in the scratch memory, and state."""
     if tensor.is_variable:
         why = f"{tensor.describe()} holds its value between runs"
-        raise node.unsupported("an NPU operator keeps state", why, "state is not supported")
+        raise node.unsupported("keeps state", why, "state is not supported")
     first, end = offsets[tensor.index], offsets[tensor.index] + tensor_bytes(tensor)
     if tensor.data is not None or not 0 <= first < end <= scratch_bytes:
         what, why = (
-            "a tensor of an NPU operator lies outside the scratch memory",
+            "has a tensor outside the scratch memory",
             f"bytes {first} to {end} of {scratch_bytes}",
         )
         raise node.refusal(what, why, _AGAIN, tensor)

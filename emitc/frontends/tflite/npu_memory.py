@@ -111,7 +111,7 @@ class _Reader:
             what = f"the file has {len(self.uses)} NPU operators with {len(stated)} outputs"
             why = f"each output would be compared with each operator, more than {_MOST_PAIRS} times"
             hint = "the file is damaged, or the model is not meant for a microcontroller"
-            raise self.nodes[min(self.uses)].refusal(what, why, hint)
+            raise EmitcError(what, self.nodes[min(self.uses)].where(), why, hint)
         for index, writers in stated.items():
             self._complete(self.tensors[index], writers)
         owners = np.zeros(self.size, np.int32)
@@ -219,7 +219,7 @@ class _Reader:
         node, first = self.nodes[at], int(np.flatnonzero(missing)[0])
         if reads[first]:
             why = f"byte {first} of the scratch memory is read, and nothing has written it before"
-            return node.refusal("an NPU operator reads what is not there", why, _AGAIN)
+            return node.refusal("reads what is not there", why, _AGAIN)
         tensor = next(t for t in outputs if first in range(self.size)[self._range(t.index)])
         why = f"byte {first} of the scratch memory, where it lies, is written by nothing"
-        return node.refusal("an NPU operator leaves an output incomplete", why, _AGAIN, tensor)
+        return node.refusal("leaves an output incomplete", why, _AGAIN, tensor)

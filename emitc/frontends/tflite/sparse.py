@@ -101,7 +101,7 @@ def _densified(node: SourceNode) -> tuple[bytes, ...] | None:
         return None
     if (sparse.dtype, sparse.shape) != (whole.dtype, whole.shape):
         what = f"{whole.dtype}{list(whole.shape)} from {sparse.dtype}{list(sparse.shape)}"
-        raise node.refusal("DENSIFY changes type or shape", what, tensor=whole)
+        raise node.refusal("changes type or shape", what, tensor=whole)
     return (sparse.data,)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from emitc.errors import DAMAGED, EmitcError, Note, NoteCode, Where
+from emitc.errors import DAMAGED, CannotCompile, EmitcError, Note, NoteCode, Where
 from emitc.frontends.state_initialisers import computation
 from emitc.frontends.subgraphs import called_subgraphs
 from emitc.frontends.tflite.subgraph_state import (
@@ -87,7 +87,7 @@ class _Folding:
         """The variable that a VAR_HANDLE names."""
         node.counts((0, 0))
         if node.outputs[0].dtype != "resource":
-            raise node.damaged(f"VAR_HANDLE writes {node.outputs[0].dtype}", "a handle is a resource", node.outputs[0])
+            raise node.damaged(f"writes {node.outputs[0].dtype}", "a handle is a resource", node.outputs[0])
         container, name = str(node.attribute("container", "")), str(node.attribute("shared_name", ""))
         index = len(self.source.tensors) + len(self.variables)
         label = f"{container}/{name}" if container else name
@@ -121,20 +121,22 @@ class _Folding:
         if node.op_type != ASSIGN:
             if node.op_type == READ or node.op_type.startswith((*_CALLERS, ONCE)):
                 what = f"CALL_ONCE of a subgraph with {node.op_type} is not supported"
-                raise node.unsupported(what, _ONLY, _CONSTANT)
+                raise CannotCompile(what, node.where(), _ONLY, _CONSTANT)
             return  # what is assigned says whether it is needed
         node.counts((2, 2), (0, 0))
         variable, value = self.named(node, handles), node.input(1)
         start = computing(value) if value.data is None else None
         if start is not None and (not start.nodes or value.dtype == "uint8"):
-            raise node.unsupported("a state variable starts from a computed value", _ONLY, _CONSTANT)
+            raise node.unsupported(
+                "of a computed value as the start of a state variable is not supported", _ONLY, _CONSTANT
+            )
         if variable.touched is not None and value.data != value.default(tuple(1 if d < 0 else d for d in value.shape)):
             # What comes before sees the default, and the initialisation overwrites what it has assigned.
             why = f"{variable.touched.where().op} comes first, and would see another value in the first run than later"
-            raise call.unsupported(f'"{variable.name}" is used before it is initialised', why, _FIRST)
+            raise call.unsupported(f'initialises "{variable.name}" after its first use', why, _FIRST)
         if variable.touched is not None and variable.assigned:
             why = "the first run would lose that value"
-            raise call.unsupported(f'"{variable.name}" is assigned before it is initialised', why, _FIRST)
+            raise call.unsupported(f'initialises "{variable.name}" after it is assigned', why, _FIRST)
         self.fit(node, variable, value)
         variable.initial, variable.start = value.data, start
 
@@ -143,8 +145,7 @@ class _Folding:
         node.counts((0, 0))
         tensor = node.outputs[0]
         if tensor.index in handles or tensor.data is not None or tensor.is_variable:
-            what = "VAR_HANDLE writes a tensor that is already there"
-            raise node.damaged(what, "each tensor is written once", tensor)
+            raise node.damaged("writes a tensor that is already there", "each tensor is written once", tensor)
         return tensor
 
     def named(self, node: SourceNode, handles: dict[int, _Variable]) -> _Variable:
@@ -152,7 +153,7 @@ class _Folding:
         resource = node.input(0)
         if resource.index not in handles:
             why = "its first input is a resource, which a VAR_HANDLE before it names"
-            raise node.damaged(f"{node.op_type} of a tensor that is no variable", why, resource)
+            raise node.damaged("of a tensor that is no variable", why, resource)
         return handles[resource.index]
 
     def fit(self, node: SourceNode, variable: _Variable, value: SourceTensor) -> None:
@@ -164,7 +165,7 @@ class _Folding:
             a == b or -1 in (a, b) for a, b in zip(value.shape, like.shape, strict=True)
         )
         if value.dtype != like.dtype or not same_shape:
-            what = f'{node.op_type} gives the variable "{variable.name}" another type or shape'
+            what = f'gives the variable "{variable.name}" another type or shape'
             raise node.damaged(what, f"{value.describe()}, but elsewhere {like.describe()}", value)
 
     def node(self, node: SourceNode) -> None:
@@ -228,7 +229,7 @@ class _Folding:
         """The tensor of a variable that a node touches. Raises EmitcError where nothing says what it is like."""
         variable = self.numbered(number)
         if variable.like is None:
-            what = f'nothing assigns the variable "{variable.name}"'
+            what = f'takes the variable "{variable.name}", which nothing assigns'
             raise node.refusal(what, "its type and size are those of what is assigned", _UNASSIGNED)
         return tensors[number]
 

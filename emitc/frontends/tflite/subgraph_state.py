@@ -74,7 +74,7 @@ class InnerState:
 
     def too_many(self, node: SourceNode) -> EmitcError:
         """The error for a node that runs more operators than a model may have."""
-        return node.refusal(f"{node.op_type} runs too many operators", f"the limit is {MAX_OPERATORS}")
+        return node.refusal("runs too many operators", f"the limit is {MAX_OPERATORS}")
 
     def own_of(self, node: SourceNode, index: int, tensor: SourceTensor) -> int:
         """The variable of a node's variable tensor in a subgraph."""
@@ -97,7 +97,7 @@ class InnerState:
         name = handles.get(node.input(0).index)
         if name is None:
             why = "its first input is a resource, which a VAR_HANDLE before it, in the same subgraph, names"
-            raise node.damaged(f"{node.op_type} of a tensor that is no variable", why, node.input(0))
+            raise node.damaged("of a tensor that is no variable", why, node.input(0))
         return name
 
     def rewritten(
@@ -107,7 +107,7 @@ class InnerState:
         touched = list(dict.fromkeys(number for _, number in self.touches(node, path)))
         for index in _called(node).values():
             if index in path:
-                raise node.damaged(f"{node.op_type} runs subgraph {index}", "it runs itself")
+                raise node.damaged(f"runs subgraph {index}", "it runs itself")
         if not touched:
             return node
         variables = tuple(values(number) for number in touched)
@@ -127,7 +127,7 @@ class InnerState:
         if self.copied > MAX_OPERATORS:
             raise self.too_many(node)
         if any(sub.tensors[position].is_variable for position in (*sub.inputs, *sub.outputs)):
-            what = f"{node.op_type} runs subgraph {index}, whose interface has a variable tensor"
+            what = f"runs subgraph {index}, whose interface has a variable tensor"
             raise node.damaged(what, "inputs and outputs are made in every run, a variable holds its value")
         tensors, nodes, handles = list(sub.tensors), list[SourceNode](), dict[int, int]()
 
@@ -192,10 +192,10 @@ def initialisation(
     index = node.integer("init_subgraph_index")
     if not 0 < index <= len(source.subgraphs) or index in path:
         why = endless if index in (0, *path) else f"the file has {len(source.subgraphs) + 1}"
-        raise node.damaged(f"CALL_ONCE calls subgraph {index}", why)
+        raise node.damaged(f"calls subgraph {index}", why)
     subgraph = source.subgraphs[index - 1]
     if subgraph.inputs or subgraph.outputs:
-        what = f"CALL_ONCE calls subgraph {index}, which has inputs or outputs"
+        what = f"calls subgraph {index}, which has inputs or outputs"
         raise node.damaged(what, "an initialisation takes and gives nothing")
     return index, subgraph
 

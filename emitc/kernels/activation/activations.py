@@ -223,12 +223,8 @@ def _check_sigmoidal(bound: BoundNode) -> None:
     scale, zero_point = fixed = _FIXED_OUTPUTS[type(bound.node.op)]
     if (y.scale, y.zero_point) != fixed:
         kind, lift = ("uint8", _LIFT) if unsigned else ("int8", 0)
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has another output scale or zero point than its {kind} kernel writes",
-            f"({y.scale!r}, {y.zero_point + lift}) found, TFLite fixes ({scale!r}, {zero_point + lift})",
-            tensor=y,
-        )
+        why = f"({y.scale!r}, {y.zero_point + lift}) found, TFLite fixes ({scale!r}, {zero_point + lift})"
+        raise illegal(bound, f"has another output scale or zero point than its {kind} kernel writes", why, tensor=y)
     if not unsigned and not 0 <= math.frexp(bound.input(0).scale * 2.0 ** (31 - _INTEGER_BITS))[1] <= 62:
         raise _out_of_proportion(bound)
 
@@ -236,12 +232,8 @@ def _check_sigmoidal(bound: BoundNode) -> None:
 def _check_sigmoidal_int16(bound: BoundNode) -> None:
     y = bound.output
     if not activations_int16.unit_scale(y.scale):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has another output scale than its int16 kernel writes",
-            f"{y.scale!r} found, TFLite fixes 2**-15",
-            tensor=y,
-        )
+        what = "has another output scale than its int16 kernel writes"
+        raise illegal(bound, what, f"{y.scale!r} found, TFLite fixes 2**-15", tensor=y)
     _sigmoidal_int16(bound)
 
 

@@ -50,11 +50,8 @@ def from_onnx(node: SourceNode) -> Parsed:
         if by_input and node.has_input(position):
             array = node.value(position, f"{name}imum")
             if array.size != 1 or array.dtype.name != node.input(0).dtype:
-                raise node.refusal(
-                    f"Clip has {array.size} values of {array.dtype.name} as its {name}imum",
-                    f"one of {node.input(0).dtype} is expected",
-                    tensor=node.input(position),
-                )
+                what = f"has {array.size} values of {array.dtype.name} as its {name}imum"
+                raise node.refusal(what, f"one of {node.input(0).dtype} is expected", tensor=node.input(position))
             bound = array.reshape(()).item()
             value = int(bound) if whole else (math.copysign(math.inf, default) if math.isnan(bound) else float(bound))
         elif not by_input:

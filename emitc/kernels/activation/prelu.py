@@ -72,13 +72,9 @@ def check(bound: BoundNode) -> None:
         return
     require_quantization(bound, x, bound.output)
     if not slope.is_constant or slope.quantization is None:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} of int8 with a computed slope is not supported",
-            "there is code for float32, and for a quantized constant",
-            "leave the operator in float32",
-            slope,
-        )
+        what = "of int8 with a computed slope is not supported"
+        why = "there is code for float32, and for a quantized constant"
+        raise unsupported(bound, what, why, "leave the operator in float32", slope)
 
 
 def _real_slope(bound: BoundNode) -> Float32:

@@ -152,7 +152,7 @@ def from_onnx(node: SourceNode) -> Parsed:
     elif kind == "Gelu" and "approximate" in node.attributes and node.text("approximate", ("none", "tanh")) == "tanh":
         kind = "GeluTanh"
     if kind == "Celu" and values[0] == 0.0:
-        raise node.refusal("Celu has alpha 0", "it divides by alpha")
+        raise node.refusal("has alpha 0", "it divides by alpha")
     return Parsed(Function(kind, values))
 
 

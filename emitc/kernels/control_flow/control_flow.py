@@ -146,11 +146,8 @@ def _check(bound: BoundNode) -> None:
     op = _op(bound)
     for position, graph in enumerate(op.graphs):
         if not _hands_over(bound, graph):
-            raise damaged(
-                bound,
-                "runs a subgraph whose variables are not the operator's",
-                "inputs and outputs are made in every run, a variable holds its value",
-            )
+            why = "inputs and outputs are made in every run, a variable holds its value"
+            raise damaged(bound, "runs a subgraph whose variables are not the operator's", why)
         _same_types(bound, graph, outputs=False)
         if isinstance(op, If) or position == 1:
             _same_types(bound, graph, outputs=True)
@@ -167,10 +164,10 @@ def _check(bound: BoundNode) -> None:
         raise damaged(bound, f"has the condition {stated}", "one truth value is expected")
     if isinstance(op, If):
         shapes = [[graph.tensor(name).shape for name in graph.outputs] for graph in op.graphs]
-        what = f"{bound.node.op_type} has branches that give different shapes"
+        what = "has branches that give different shapes"
     else:
         shapes = [[t.shape for t in bound.inputs if t is not None], [second.tensor(n).shape for n in second.outputs]]
-        what = "WHILE has a body that changes shapes"
+        what = "has a body that changes shapes"
     if shapes[0] != shapes[1]:
         a, b = next((list(a), list(b)) for a, b in zip(*shapes, strict=True) if a != b)
         raise unsupported(

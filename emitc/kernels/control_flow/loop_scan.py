@@ -96,19 +96,13 @@ def _check(bound: BoundNode) -> None:
         raise damaged(bound, "has a body that takes something else", "types or shapes differ")
     for value, made in zip(operands[: op.carried], results, strict=False):
         if (value.dtype, value.shape) != (made.dtype, made.shape):
-            raise unsupported(
-                bound,
-                f"{bound.node.op_type} has a body that changes shapes",
-                f"{value.describe()} becomes {made.describe()}: sizes must be known at compile time",
-                "export the model with fixed shapes, or with a number of rounds that is a constant",
-            )
+            why = f"{value.describe()} becomes {made.describe()}: sizes must be known at compile time"
+            hint = "export the model with fixed shapes, or with a number of rounds that is a constant"
+            raise unsupported(bound, "has a body that changes shapes", why, hint)
     if len(results) > op.carried and op.may_not_end:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} has outputs of unknown length",
-            "the data decide how many rounds there are, each of which adds a slice",
-            "export the model with a constant number of rounds, and without a condition",
-        )
+        why = "the data decide how many rounds there are, each of which adds a slice"
+        hint = "export the model with a constant number of rounds, and without a condition"
+        raise unsupported(bound, "has outputs of unknown length", why, hint)
 
 
 def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -52,7 +52,7 @@ def check(bound: BoundNode) -> None:
     require_rank(bound, w, 4)
     out_c, kernel_h, kernel_w, in_c = w.shape
     if min(w.shape) < 1 or x.shape[3] % in_c or out_c % (x.shape[3] // in_c):
-        what = f"{bound.node.op_type} has weights that do not fit its input"
+        what = "has weights that do not fit its input"
         raise illegal(bound, what, f"weights {list(w.shape)} (OHWI), input channels {x.shape[3]}", tensor=w)
     require_bytes(bound, kernel_h * kernel_w * in_c)
     zero_step(bound, A_ZERO, 1)

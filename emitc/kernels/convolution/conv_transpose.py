@@ -97,8 +97,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     x, w = node.input(2), node.input(WEIGHTS)
     if len(sizes) != 4 or len(x.shape) != 4 or len(w.shape) != 4 or not all(0 < s <= _MAX_SIZE for s in sizes):
         raise node.refusal(
-            f"{node.op_type} has the output shape {list(sizes)}",
-            f"four sizes, 1 to {_MAX_SIZE}, for an input and weights of rank 4",
+            f"has the output shape {list(sizes)}", f"four sizes, 1 to {_MAX_SIZE}, for an input and weights of rank 4"
         )
     steps = node.integer("stride_h", low=1, high=_MAX_EXTRA), node.integer("stride_w", low=1, high=_MAX_EXTRA)
     same = node.text("padding", ("SAME", "VALID")) == "SAME"
@@ -139,11 +138,10 @@ def from_onnx(node: SourceNode) -> Parsed:
     height, width = image_size(node)
     weights = node.input(WEIGHTS)
     if len(weights.shape) != 4:
-        what = f"{node.op_type} has weights of rank {len(weights.shape)}"
-        raise node.refusal(what, "4 is expected", "export again", weights)
+        raise node.refusal(f"has weights of rank {len(weights.shape)}", "4 is expected", "export again", weights)
     kernel = weights.shape[1], weights.shape[2]
     if integers_attribute(node, "kernel_shape", 2, 1, 1) != kernel and "kernel_shape" in node.attributes:
-        what = f"{node.op_type} has kernel_shape {node.attributes['kernel_shape']}"
+        what = f"has kernel_shape {node.attributes['kernel_shape']}"
         raise node.refusal(what, f"the weights are {kernel[0]}x{kernel[1]}", tensor=weights)
     strides = integers_attribute(node, "strides", 2, 1, 1)
     dilations = integers_attribute(node, "dilations", 2, 1, 1)
@@ -162,10 +160,8 @@ def from_onnx(node: SourceNode) -> Parsed:
         extra = (extra[0] + max(0, -total[0]), extra[1] + max(0, -total[1]))
         total = [max(0, t) for t in total]
         if max(extra) > _MAX_EXTRA:
-            raise node.refusal(
-                f"{node.op_type} has output_shape {list(wanted)}",
-                f"the filter reaches {max(extra)} rows or columns less far, the limit is {_MAX_EXTRA}",
-            )
+            why = f"the filter reaches {max(extra)} rows or columns less far, the limit is {_MAX_EXTRA}"
+            raise node.refusal(f"has output_shape {list(wanted)}", why)
         # The odd one is cut off at the end with SAME_UPPER, at the start otherwise.
         upper = mode == "SAME_UPPER"
         (top, bottom), (left, right) = ((t // 2, t - t // 2) if upper else (t - t // 2, t // 2) for t in total)
@@ -204,12 +200,11 @@ def check(bound: BoundNode) -> None:
     else:
         require_dtypes(bound, [floats, *([integers] if op.numerics is Numerics.QDQ else [])])
     if min(w.shape) < 1 or x.shape[3] != _filter_shape(bound)[0] or x.shape[3] % op.groups:
-        what = f"{bound.node.op_type} has channels that do not fit"
+        what = "has channels that do not fit"
         raise illegal(bound, what, f"input {x.shape[3]} in {op.groups} groups, weights {list(w.shape)}", tensor=w)
     require_bias_length(bound, _channels(bound))
     if min(output_shapes(bound)[0]) < 1:
-        what = f"{bound.node.op_type} has padding that leaves nothing of its output"
-        raise illegal(bound, what, f"{op.window.padding}")
+        raise illegal(bound, "has padding that leaves nothing of its output", f"{op.window.padding}")
     if x.dtype is not DType.FLOAT32:
         _check_quantization(bound)
 
@@ -223,15 +218,13 @@ def _check_quantization(bound: BoundNode) -> None:
         int16x8.require_symmetric(bound)
     for tensor, what in ((w, "weights"), (bias, "bias")):
         if tensor is not None and not tensor.is_constant and op.numerics is not Numerics.TFLITE:
-            raise unsupported(
-                bound, f"{bound.node.op_type} has computed quantized {what}", "they are rearranged while compiling",
-                "export the model with constant weights", tensor,
-            )  # fmt: skip
+            why, hint = "they are rearranged while compiling", "export the model with constant weights"
+            raise unsupported(bound, f"has computed quantized {what}", why, hint, tensor)
     if op.numerics is Numerics.TFLITE:
         require_symmetric_weights(bound)
     q = w.quantization
     if q is None or not (q.per_tensor or q.axis == (0 if op.filters_first else 3)):
-        what = f"{bound.node.op_type} has weights quantized in a way that is not supported"
+        what = "has weights quantized in a way that is not supported"
         why = "there is code for one scale, or one per output channel"
         raise unsupported(bound, what, why, "quantize the weights again", w)
     factors = float_factors(bound)
@@ -249,7 +242,7 @@ def _check_bias_scale(bound: BoundNode, bias: Tensor, weights: Quantization) -> 
     zero = bias.quantization is None or any(bias.quantization.zero_points)
     fits = scales.size in (1, expected.size) or (expected.size == 1 and scales.size == _channels(bound))
     if zero or not fits or not np.allclose(scales, expected, rtol=_SCALE_TOLERANCE, atol=0.0):
-        what = f"{bound.node.op_type} has a bias at another scale than its sums"
+        what = "has a bias at another scale than its sums"
         why = f"input scale times weight scale is {expected.tolist()[:4]}"
         raise unsupported(bound, what, why, "quantize the bias again", bias)
 
@@ -265,7 +258,7 @@ def _check_sums(bound: BoundNode) -> None:
     offsets = [abs(int(value)) for value in _bias_of(bound).tolist()]
     largest = reach * int(np.abs(centred).sum(axis=(0, 1, 2)).max()) + max(offsets)
     if largest > (int16x8.SUM_MAX if wide else INT32_MAX):
-        what = f"{bound.node.op_type} has sums that can leave {'48 bits' if wide else 'int32'}"
+        what = f"has sums that can leave {'48 bits' if wide else 'int32'}"
         raise unsupported(bound, what, f"up to {largest}", "reduce the number of channels", w)
 
 

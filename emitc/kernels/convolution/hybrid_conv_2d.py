@@ -132,14 +132,14 @@ def _channels(bound: BoundNode) -> tuple[int, int]:
 def _check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
     op, x, w, bias = bound.op(_Hybrid), bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS)
-    kind, (_, out) = bound.node.op_type, _channels(bound)
+    _, out = _channels(bound)
     require_dtypes(bound, [(DType.FLOAT32, DType.INT8, *(DType.FLOAT32,) * (2 if bias else 1))])
     require_constants(bound)
     if min(w.shape) < 1 or (bias is not None and bias.shape != (out,)):
-        raise illegal(bound, f"{kind} has operands that do not fit", f"weights {list(w.shape)}", tensor=w)
+        raise illegal(bound, "has operands that do not fit", f"weights {list(w.shape)}", tensor=w)
     depth = w.shape[1]
     if op.window is None and (x.elements % depth or (op.keep_dims and x.shape[-1:] != (depth,))):
-        raise illegal(bound, f"{kind} has an input that does not fit its weights", f"rows of {depth}", tensor=x)
+        raise illegal(bound, "has an input that does not fit its weights", f"rows of {depth}", tensor=x)
     (_check_one_scale if isinstance(op, HybridConv2D) else _check_channel_scales)(bound)
     if op.window is not None:
         require_rank(bound, x, 4)
@@ -148,31 +148,28 @@ def _check(bound: BoundNode) -> None:
     largest = _LARGEST if isinstance(op, HybridConv2D) else _HIGH - _LOW
     worst = int(np.abs(_filters(bound).astype(np.int64).reshape(out, -1)).sum(axis=1).max()) * largest
     if worst > INT32_MAX:
-        what = "an accumulator can overflow 32 bits"
-        raise illegal(bound, what, f"it can reach {worst}", "use smaller layers", w)
+        raise illegal(bound, "can overflow an accumulator of 32 bits", f"it can reach {worst}", "use smaller layers", w)
 
 
 def _check_one_scale(bound: BoundNode) -> None:
-    kind, w = bound.node.op_type, bound.input(WEIGHTS)
+    w = bound.input(WEIGHTS)
     if w.quantization is not None and not w.quantization.per_tensor:
-        raise unsupported(
-            bound, f"{kind} of float32 with {len(w.quantization.scales)} weight scales is not supported",
-            "there is code for one", "quantize the model fully, or with one scale for a layer's weights", w,
-        )  # fmt: skip
+        what = f"of float32 with {len(w.quantization.scales)} weight scales is not supported"
+        hint = "quantize the model fully, or with one scale for a layer's weights"
+        raise unsupported(bound, what, "there is code for one", hint, w)
     require_one_scale(bound, w)
     if w.zero_point:
-        what = f"{kind} has weights with a zero point"
-        raise illegal(bound, what, "int8 weights are symmetric", "quantize them again", w)
+        raise illegal(bound, "has weights with a zero point", "int8 weights are symmetric", "quantize them again", w)
 
 
 def _check_channel_scales(bound: BoundNode) -> None:
-    kind, w, (axis, out) = bound.node.op_type, bound.input(WEIGHTS), _channels(bound)
+    w, (axis, out) = bound.input(WEIGHTS), _channels(bound)
     q, counts = w.quantization, (1, out) if bound.op(_Hybrid).window is None else (out,)
     if q is None or any(q.zero_points) or len(q.scales) not in counts:
-        what = f"{kind} has {0 if q is None else len(q.scales)} weight scales for {out} channels"
+        what = f"has {0 if q is None else len(q.scales)} weight scales for {out} channels"
         raise illegal(bound, what, "and int8 weights have no zero points", "quantize them again", w)
     if len(q.scales) > 1 and q.axis != axis:
-        what = f"{kind} has weight scales along dimension {q.axis}"
+        what = f"has weight scales along dimension {q.axis}"
         raise illegal(bound, what, f"{axis} is expected", "quantize them again", w)
 
 
@@ -180,10 +177,8 @@ def _check_no_groups(bound: BoundNode) -> None:
     x, w = bound.input(0), bound.input(WEIGHTS)
     if x.shape[3] != w.shape[3]:
         report = unsupported if x.shape[3] % w.shape[3] == 0 else illegal
-        raise report(
-            bound, "CONV_2D of float32 with int8 weights in groups is not supported",
-            f"input {x.shape[3]} channels, weights {w.shape[3]}", "quantize the model fully", w,
-        )  # fmt: skip
+        what = "of float32 with int8 weights in groups is not supported"
+        raise report(bound, what, f"input {x.shape[3]} channels, weights {w.shape[3]}", "quantize the model fully", w)
 
 
 def _check_groups(bound: BoundNode) -> None:
@@ -193,8 +188,7 @@ def _check_groups(bound: BoundNode) -> None:
     if bound.op(_Hybrid).depthwise:
         fits = w.shape[0] == 1 and x.shape[3] > 0 and out % x.shape[3] == 0
     if not fits:
-        what = f"{bound.node.op_type} has channels that do not fit"
-        raise illegal(bound, what, f"input {x.shape[3]}, weights {list(w.shape)}", tensor=w)
+        raise illegal(bound, "has channels that do not fit", f"input {x.shape[3]}, weights {list(w.shape)}", tensor=w)
 
 
 def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -67,7 +67,7 @@ def _single(node: SourceNode, name: str) -> float:
     """A real option, rounded to float32."""
     value = node.real(name)
     if abs(value) > float(np.finfo(np.float32).max):
-        raise node.refusal(f"{node.op_type} has {name} = {value}", "it is no float32 number")
+        raise node.refusal(f"has {name} = {value}", "it is no float32 number")
     return float(np.float32(value))
 
 
@@ -76,16 +76,14 @@ def _from_tflite(node: SourceNode) -> Parsed:
     regular = bool(node.attribute("use_regular_nms", False))
     count = node.integer("max_detections", low=1, high=_LARGEST_COUNT)
     if node.integer("max_classes_per_detection", low=1) > 1 and not regular:
-        raise node.unsupported(
-            f"{node.op_type} with several classes of one box is not supported",
-            "there is code for max_classes_per_detection 1",
-            "export the model with max_classes_per_detection 1, or with use_regular_nms",
-        )
+        what = "with several classes of one box is not supported"
+        hint = "export the model with max_classes_per_detection 1, or with use_regular_nms"
+        raise node.unsupported(what, "there is code for max_classes_per_detection 1", hint)
     per_class = node.integer("detections_per_class", _PER_CLASS, 1, _LARGEST_COUNT) if regular else 0
     scales = tuple(_single(node, f"{name}_scale") for name in "yxhw")
     overlap = _single(node, "nms_iou_threshold")
     if not all(scale > 0 for scale in scales) or not 0 < overlap <= 1:
-        raise node.refusal(f"{node.op_type} has options out of range", f"scales {scales}, nms_iou_threshold {overlap}")
+        raise node.refusal("has options out of range", f"scales {scales}, nms_iou_threshold {overlap}")
     y, x, height, width = scales
     classes = node.integer("num_classes", low=1, high=_LARGEST_COUNT)
     threshold = _single(node, "nms_score_threshold")
@@ -94,7 +92,7 @@ def _from_tflite(node: SourceNode) -> Parsed:
 
 def _check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists, and shapes that do not fit together."""
-    op, kind = bound.op(DetectionPostprocess), bound.node.op_type
+    op = bound.op(DetectionPostprocess)
     encodings, scores, anchors = (bound.input(i) for i in range(3))
     outputs = (DType.FLOAT32,) * 4
     require_dtypes(bound, [(DType.FLOAT32,) * 3 + outputs, (DType.UINT8,) * 3 + outputs], [(DType.INT8,) * 3 + outputs])
@@ -102,11 +100,7 @@ def _check(bound: BoundNode) -> None:
         require_quantization(bound, encodings, scores, anchors)
     if not anchors.is_constant:
         raise unsupported(
-            bound,
-            f"{kind} with computed anchors is not supported",
-            "they must be constants",
-            "export the model again",
-            anchors,
+            bound, "with computed anchors is not supported", "they must be constants", "export the model again", anchors
         )
     require_rank(bound, encodings, 3)
     require_rank(bound, scores, 3)
@@ -119,10 +113,11 @@ def _check(bound: BoundNode) -> None:
         or scores.shape[2] - op.classes not in (0, 1)
     ):
         raise illegal(
-            bound, f"{kind} has inputs that do not fit",
+            bound,
+            "has inputs that do not fit",
             f"boxes {list(encodings.shape)}, scores {list(scores.shape)}, {op.classes} classes; anchors {list(anchors.shape)}",
-            tensor=scores
-        )  # fmt: skip
+            tensor=scores,
+        )
 
 
 def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

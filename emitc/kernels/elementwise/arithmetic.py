@@ -122,11 +122,8 @@ def _require_trailing(node: SourceNode, a: Shape, b: Shape) -> None:
     """Refuses an old operator that repeats its second operand elsewhere than along leading dimensions."""
     axis = node.integer("axis", len(a) - len(b))
     if a != b and axis % max(len(a), 1) != (len(a) - len(b)) % max(len(a), 1):
-        raise node.unsupported(
-            f"{node.op_type} with axis {axis} is not supported",
-            f"{list(b)} is repeated along trailing dimensions of {list(a)}",
-            "convert the model to opset 7 or later",
-        )
+        why = f"{list(b)} is repeated along trailing dimensions of {list(a)}"
+        raise node.unsupported(f"with axis {axis} is not supported", why, "convert the model to opset 7 or later")
 
 
 def _sum_scale(bound: BoundNode) -> CommonScale:

@@ -104,13 +104,8 @@ def _require_scales(bound: BoundNode) -> None:
     for tensor in (bound.input(0), bound.input(1)):
         require_quantization(bound, tensor)
         if tensor.scale >= 1.0:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} has an input whose scale is not below 1",
-                f"TFLite Micro, whose result is to be matched, multiplies by it, {tensor.scale!r}, as a fraction",
-                "quantize the model again",
-                tensor,
-            )
+            why = f"TFLite Micro, whose result is to be matched, multiplies by it, {tensor.scale!r}, as a fraction"
+            raise illegal(bound, "has an input whose scale is not below 1", why, "quantize the model again", tensor)
 
 
 def check(bound: BoundNode) -> None:

@@ -112,25 +112,16 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
         require_types(bound, same_types(PLAIN_TYPES), "floats and integers, all of one type")
         scaled = next((t for t in (a, b, y) if t.quantization is not None), None)
         if scaled is not None:
-            raise unsupported(
-                bound,
-                f"{bound.node.op_type} of quantized numbers is not supported",
-                "it would compute with the numbers themselves, whatever they stand for",
-                "put a DequantizeLinear before the operator, or leave out the QuantizeLinear",
-                scaled,
-            )
+            why = "it would compute with the numbers themselves, whatever they stand for"
+            hint = "put a DequantizeLinear before the operator, or leave out the QuantizeLinear"
+            raise unsupported(bound, "of quantized numbers is not supported", why, hint, scaled)
         return
     wide = (DType.INT16,) if bound.node.op.numerics is Numerics.QDQ else ()
     require_types(bound, same_types((DType.INT8, *wide)), "int8 or uint8" + (", or int16" if wide else ""))
     require_quantization(bound, a, b, y)
     if operator == "/" and activation != "NONE":
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} with a fused activation is not supported",
-            "0 / 0 is not a number, which an activation leaves as it is",
-            "leave the activation in float32",
-            y,
-        )
+        why = "0 / 0 is not a number, which an activation leaves as it is"
+        raise unsupported(bound, "with a fused activation is not supported", why, "leave the activation in float32", y)
     ends = y.dtype.range
     span, (scale_a, scale_b, scale_y) = float(ends[1] - ends[0]), scales(bound)
     sums = span * (scale_a + scale_b)
@@ -145,13 +136,8 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
     values = np.array(ends, np.int64)
     largest = float(_in_float(bound, operator, values[:, None], values).max())
     if largest >= _CONVERTED:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} with results that leave int32 is not supported",
-            f"up to {largest:.9g}, of which ONNX Runtime makes the smallest value on x86, the largest on Arm",
-            "quantize the model again",
-            y,
-        )
+        why = f"up to {largest:.9g}, of which ONNX Runtime makes the smallest value on x86, the largest on Arm"
+        raise unsupported(bound, "with results that leave int32 is not supported", why, "quantize the model again", y)
 
 
 def _quantizations(bound: BoundNode) -> tuple[Quantization, Quantization, Quantization]:

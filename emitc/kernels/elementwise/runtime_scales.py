@@ -62,13 +62,9 @@ def check(bound: BoundNode) -> None:
     for position in range(A_SCALE, Y_ZERO + 1):
         tensor = bound.input(position)
         if tensor.elements != 1:
-            raise unsupported(
-                bound,
-                f"{bound.node.op_type} with {tensor.elements} scales or zero points is not supported",
-                "there is one for each tensor",
-                "quantize the model with one scale for each tensor",
-                tensor,
-            )
+            what = f"with {tensor.elements} scales or zero points is not supported"
+            hint = "quantize the model with one scale for each tensor"
+            raise unsupported(bound, what, "there is one for each tensor", hint, tensor)
     supported = [(t, t, DType.FLOAT32, t, DType.FLOAT32, t, DType.FLOAT32, t, t) for t in _BYTES]
     require_types(bound, supported, "int8 or uint8, all values and zero points alike, with float32 scales")
 

@@ -56,12 +56,8 @@ def check_same_shape(bound: BoundNode) -> None:
     for position in range(count):
         tensor = bound.input(position)
         if tensor.shape != first.shape:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} has operands of different shapes",
-                f"{list(first.shape)} and {list(tensor.shape)}",
-                tensor=tensor,
-            )
+            why = f"{list(first.shape)} and {list(tensor.shape)}"
+            raise illegal(bound, "has operands of different shapes", why, tensor=tensor)
         if first.dtype is DType.INT8:
             require_same_quantization(bound, first, tensor)
     if first.dtype is DType.INT8:

@@ -28,11 +28,8 @@ def from_tflite(node: SourceNode) -> Parsed:
     node.counts((3, 3))
     condition, a = node.input(0).shape, node.input(1).shape
     if node.op_type == "SELECT" and len(condition) == 1 and len(a) > 1:
-        raise node.unsupported(
-            "SELECT of rows is not supported",
-            f"a condition of shape {list(condition)} chooses among the rows of {list(a)}",
-            "export the model with SELECT_V2",
-        )
+        why = f"a condition of shape {list(condition)} chooses among the rows of {list(a)}"
+        raise node.unsupported("of rows is not supported", why, "export the model with SELECT_V2")
     return parser_of(Where, 3, Numerics.PLAIN)(node)
 
 

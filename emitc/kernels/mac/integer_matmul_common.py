@@ -29,15 +29,15 @@ def require_bytes(bound: BoundNode, depth: int) -> None:
     """Refuses other types than uint8 and int8 to int32, zero points of other types, and sums that can leave int32."""
     a, b, y = bound.input(A), bound.input(B), bound.output
     if a.dtype not in BYTE_TYPES or b.dtype not in BYTE_TYPES or y.dtype is not DType.INT32:
-        what = f"{bound.node.op_type} of {a.dtype.value} and {b.dtype.value} is not supported"
+        what = f"of {a.dtype.value} and {b.dtype.value} is not supported"
         raise unsupported(bound, what, "there is code for uint8 and int8", "quantize the model to 8 bits", a)
     for operand, position in ((a, A_ZERO), (b, B_ZERO)):
         zero = bound.optional(position)
         if zero is not None and zero.dtype is not operand.dtype:
-            what = f"{bound.node.op_type} has a zero point of type {zero.dtype.value}"
+            what = f"has a zero point of type {zero.dtype.value}"
             raise illegal(bound, what, f"its operand is {operand.dtype.value}", tensor=zero)
     if depth > MAX_DEPTH:
-        what = f"{bound.node.op_type} with sums of {depth} products is not supported"
+        what = f"with sums of {depth} products is not supported"
         raise unsupported(
             bound, what, f"an accumulator of 32 bits is sure to hold {MAX_DEPTH}", "split the operator", b
         )
@@ -50,7 +50,7 @@ def zero_step(bound: BoundNode, position: int, count: int) -> int:
         return 0
     if zero.elements == count and count in zero.shape:
         return 1
-    what = f"{bound.node.op_type} with zero points of shape {list(zero.shape)} is not supported"
+    what = f"with zero points of shape {list(zero.shape)} is not supported"
     hint = "export the model with one zero point for each operand"
     raise unsupported(bound, what, f"there is code for one, or {count}", hint, zero)
 

@@ -25,12 +25,11 @@ def onnx_kernel(node: SourceNode) -> tuple[int, int]:
     """Height and width of the weights' window, [?, KH, KW, ?]; an attribute kernel_shape that differs is refused."""
     weights = node.input(WEIGHTS)
     if len(weights.shape) != 4:
-        what = f"{node.op_type} has weights of rank {len(weights.shape)}"
-        raise node.refusal(what, "4 is expected", "export again", weights)
+        raise node.refusal(f"has weights of rank {len(weights.shape)}", "4 is expected", "export again", weights)
     size = weights.shape[1], weights.shape[2]
     stated = node.attribute("kernel_shape", size)
     if stated != size:
-        raise node.refusal(f"{node.op_type} has kernel_shape {stated}", f"the weights are {size}", tensor=weights)
+        raise node.refusal(f"has kernel_shape {stated}", f"the weights are {size}", tensor=weights)
     return size
 
 
@@ -38,15 +37,14 @@ def require_weight_rank(node: SourceNode, rank: int, why: str, hint: str = EXPOR
     """The shape of the weights; refuses another rank. why: what is expected."""
     weights = node.input(WEIGHTS)
     if len(weights.shape) != rank:
-        raise node.refusal(f"{node.op_type} has weights of the wrong rank", why, hint, weights)
+        raise node.refusal("has weights of the wrong rank", why, hint, weights)
     return weights.shape
 
 
 def require_bias_length(bound: BoundNode, channels: int) -> None:
     bias = bound.optional(BIAS)
     if bias is not None and bias.shape != (channels,):
-        what = f"{bound.node.op_type} has a bias of the wrong length"
-        raise illegal(bound, what, f"{channels} output channels", tensor=bias)
+        raise illegal(bound, "has a bias of the wrong length", f"{channels} output channels", tensor=bias)
 
 
 def require_constants(bound: BoundNode) -> None:
@@ -55,19 +53,15 @@ def require_constants(bound: BoundNode) -> None:
         what, hint = (
             ("a computed bias", "a constant bias") if w.is_constant else ("computed weights", "constant weights")
         )
-        raise unsupported(
-            bound, f"{bound.node.op_type} with {what} is not supported", "weights and bias must be constants",
-            f"export the model with {hint}", w,
-        )  # fmt: skip
+        why = "weights and bias must be constants"
+        raise unsupported(bound, f"with {what} is not supported", why, f"export the model with {hint}", w)
 
 
 def require_symmetric_weights(bound: BoundNode) -> None:
     w = bound.input(WEIGHTS)
     if w.quantization is not None and any(w.quantization.zero_points):
-        raise illegal(
-            bound, f"{bound.node.op_type} has weights with a zero point", "weights are symmetric in TFLite's int8 scheme",
-            "quantize the weights symmetrically", w,
-        )  # fmt: skip
+        why = "weights are symmetric in TFLite's int8 scheme"
+        raise illegal(bound, "has weights with a zero point", why, "quantize the weights symmetrically", w)
 
 
 def require_float_dtypes(bound: BoundNode) -> None:
@@ -101,7 +95,7 @@ def check_operands(
     limit = int16x8.FACTOR_LIMIT if reduced(bound) else FACTOR_LIMIT
     if not lowest <= min(factors) <= max(factors) < limit:
         why = f"input scale * weight scale / output scale = {max(factors, key=abs)!r}"
-        raise illegal(bound, "an output scale is out of proportion", why, "quantize again", y)
+        raise illegal(bound, "has an output scale that is out of proportion", why, "quantize again", y)
     if not computed:
         require_constants(bound)
 
@@ -114,7 +108,7 @@ def _check_types(bound: BoundNode, bias: Tensor | None, *, short_bias: bool) -> 
         (DType.FLOAT32, DType.INT8, DType.FLOAT32),
     )
     if bias is not None and bias.dtype not in (DType.INT32, DType.INT64, DType.FLOAT32):
-        what = f"{bound.node.op_type} has a bias of type {bias.dtype.value}"
+        what = f"has a bias of type {bias.dtype.value}"
         raise illegal(
             bound, what, "it is added to the accumulator: int32, or int64 and float32 where that is", tensor=bias
         )
@@ -135,13 +129,10 @@ def _check_weights(bound: BoundNode, weight_axis: int, *, one_zero: bool) -> Non
     x, w = bound.input(0), bound.input(WEIGHTS)
     scales, axis = w.quantization, weight_axis % len(w.shape)
     if scales is None:
-        what = f"{bound.node.op_type} has weights without a scale"
-        raise illegal(bound, what, "int8 weights are quantized", "quantize the model fully", w)
+        raise illegal(bound, "has weights without a scale", "int8 weights are quantized", "quantize the model fully", w)
     if not scales.per_tensor and scales.axis != axis:
-        raise illegal(
-            bound, f"{bound.node.op_type} has weights quantized along dimension {scales.axis}",
-            f"one scale, or one per output channel (dimension {axis}) is expected", "quantize again", w,
-        )  # fmt: skip
+        why = f"one scale, or one per output channel (dimension {axis}) is expected"
+        raise illegal(bound, f"has weights quantized along dimension {scales.axis}", why, "quantize again", w)
     zero_fits = one_zero and scales.per_tensor and x.dtype is w.dtype is DType.INT8
     if bound.node.op.numerics is Numerics.TFLITE and not zero_fits:
         require_symmetric_weights(bound)
@@ -157,8 +148,7 @@ def require_fitting_channels(bound: BoundNode, *, depthwise: bool = False) -> No
         fits = min(w.shape) > 0 and x.shape[3] % depth == 0 and out % (x.shape[3] // depth) == 0
         weights = f"{depth} to {out}"
     if not fits:
-        what = f"{bound.node.op_type} has channels that do not fit"
-        raise illegal(bound, what, f"input {x.shape[3]}, weights {weights}", tensor=w)
+        raise illegal(bound, "has channels that do not fit", f"input {x.shape[3]}, weights {weights}", tensor=w)
 
 
 def check_convolution(bound: BoundNode, window: Window, *, folded: bool, depthwise: bool = False) -> None:
@@ -195,8 +185,7 @@ def require_fitting_rows(bound: BoundNode, *, keep_dims: bool) -> None:
     """Refuses an input [..., I] that weights [O, I] do not fit. keep_dims: the output keeps its leading dimensions."""
     x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
     if depth < 1 or out < 1 or x.elements % depth or (keep_dims and x.shape[-1:] != (depth,)):
-        what = "FULLY_CONNECTED has an input that does not fit its weights"
-        raise illegal(bound, what, f"weights take rows of {depth}", tensor=x)
+        raise illegal(bound, "has an input that does not fit its weights", f"weights take rows of {depth}", tensor=x)
 
 
 def rows_shape(bound: BoundNode, *, keep_dims: bool) -> Shape:
@@ -225,7 +214,6 @@ def check_accumulator(bound: BoundNode, filters: Int64, *, folded: bool) -> None
     largest, bits = (int16x8.SUM_MAX, 48) if reduced(bound) else (INT32_MAX, 32)
     if worst.size and not 0 <= int(worst.min()) <= int(worst.max()) <= largest:
         channel = int(worst.argmax())
-        raise illegal(
-            bound, f"an accumulator can overflow {bits} bits", f"output channel {channel} can reach {int(worst[channel])}",
-            "quantize the model again: weights or bias of this size are not meaningful", bound.input(WEIGHTS),
-        )  # fmt: skip
+        why = f"output channel {channel} can reach {int(worst[channel])}"
+        hint = "quantize the model again: weights or bias of this size are not meaningful"
+        raise illegal(bound, f"can overflow an accumulator of {bits} bits", why, hint, bound.input(WEIGHTS))

@@ -63,7 +63,7 @@ def check_sums(bound: BoundNode, depth: int) -> None:
     largest = reach * heaviest * depth + constant
     wide = reduced(bound)
     if largest > (int16x8.SUM_MAX if wide else INT32_MAX):
-        what = f"{bound.node.op_type} with computed weights over {depth} elements is not supported"
+        what = f"with computed weights over {depth} elements is not supported"
         why = f"sums can reach {largest}, which leaves {48 if wide else 32} bits"
         raise unsupported(bound, what, why, "reduce the depth", bound.input(WEIGHTS))
 
@@ -115,6 +115,4 @@ def runtime_layer(bound: BoundNode, template: str, params: tuple[Param, ...], *,
 
 def never(node: SourceNode) -> Parsed:
     """The parser of an operator that another one's parser makes."""
-    raise node.unsupported(
-        f"{node.op_type} is no operator of the format", "it is an operator with computed weights", "export again"
-    )
+    raise node.unsupported("is no operator of the format", "it is an operator with computed weights", "export again")

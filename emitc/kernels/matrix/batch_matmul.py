@@ -111,7 +111,7 @@ def check(bound: BoundNode) -> None:
         raise out_of_proportion(bound, f"sums are multiplied by {_factor(bound)!r}, below {limit:g} is expected")
     largest = 255 if y.dtype is DType.INT8 else 1 << 15
     if product.depth * largest**2 > most:
-        what = f"{bound.node.op_type} over {product.depth} elements"
+        what = f"over {product.depth} elements"
         raise unsupported(bound, what, f"their sum can leave {most.bit_length() + 1} bits", "reduce the depth", a)
 
 

@@ -94,10 +94,12 @@ def check(bound: BoundNode) -> None:
     require_fitting_rows(bound, keep_dims=op.keep_dims)
     if w.dtype.packed and w.quantization and not w.quantization.per_tensor:
         raise unsupported(
-            bound, f"FULLY_CONNECTED with {len(w.quantization.scales)} scales of 4-bit weights is not supported",
+            bound,
+            f"with {len(w.quantization.scales)} scales of 4-bit weights is not supported",
             "TFLite Micro, whose result is to be matched, takes one, and LiteRT rounds otherwise than for 8-bit weights",
-            "quantize these weights with one scale, or to int8", w,
-        )  # fmt: skip
+            "quantize these weights with one scale, or to int8",
+            w,
+        )
     if not in_float:
         filters = accumulation.weights_of(bound).astype(np.int64)
         check_accumulator(bound, filters, folded=op.zero_point_folded)

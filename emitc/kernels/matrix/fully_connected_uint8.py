@@ -34,9 +34,7 @@ def check(bound: BoundNode) -> None:
         why = f"the product with {factor!r} in double, as LiteRT computes it, is rounded twice for some sum"
     else:
         return
-    raise unsupported(
-        bound, "FULLY_CONNECTED of uint8 with these scales is not supported", why, "quantize the model to int8", y
-    )
+    raise unsupported(bound, "of uint8 with these scales is not supported", why, "quantize the model to int8", y)
 
 
 def layer(bound: BoundNode, clamp: Clamp, rows: int, *, folded: bool) -> Layer:

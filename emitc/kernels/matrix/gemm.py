@@ -59,7 +59,7 @@ def check(bound: BoundNode) -> None:
     rows, depth, b_depth, columns = _sizes(bound)
     fits = c is None or (len(c.shape) <= 2 and common_shape([c.shape, (rows, columns)]) == (rows, columns))
     if depth != b_depth or 0 in (rows, depth, columns) or not fits:
-        what = f"{bound.node.op_type} has matrices that do not fit each other"
+        what = "has matrices that do not fit each other"
         why = f"{list(a.shape)} and {list(b.shape)}" + (f", plus {list(c.shape)}" if c else "")
         raise illegal(bound, what, why, tensor=a)
 

@@ -98,9 +98,9 @@ def require_fitting_matrices(bound: BoundNode, product: Product | None, shapes: 
     """The product; refuses matrices that do not fit each other, and loops over the batch that are too many. shapes: theirs."""
     a, b = bound.input(0), bound.input(1)
     if product is None or 0 in (*a.shape, *b.shape):
-        raise illegal(bound, f"{bound.node.op_type} has matrices that do not fit each other", shapes, tensor=a)
+        raise illegal(bound, "has matrices that do not fit each other", shapes, tensor=a)
     if len(product.loops) > _BATCH_LOOPS:
-        what = f"{bound.node.op_type} repeats its inputs along {len(product.loops)} alternating dimensions"
+        what = f"repeats its inputs along {len(product.loops)} alternating dimensions"
         raise unsupported(bound, what, f"there is code for {_BATCH_LOOPS}", "expand one input first", a)
     return product
 
@@ -142,14 +142,14 @@ def _check_quantization(bound: BoundNode) -> None:
         q = b.quantization
         fits = q is not None and b.is_constant and q.axis == len(b.shape) - 1 and len(b.shape) >= 2
         if not fits or q is None or len(set(q.zero_points)) > 1:
-            what = f"{bound.node.op_type} has a second operand with scales that are not supported"
+            what = "has a second operand with scales that are not supported"
             why = "there is code for one scale, or one per column of a constant under one zero point"
             raise unsupported(bound, what, why, "quantize the model again", b)
     factors = float_factors(bound)
     if not 2.0**-100 <= min(factors) <= max(factors) < 2.0**30:
         raise out_of_proportion(bound, f"products are multiplied by {max(factors)!r}")
     if _largest(bound) >= 1 << 62:
-        what = f"{bound.node.op_type} over {_product(bound).depth} elements"
+        what = f"over {_product(bound).depth} elements"
         raise unsupported(bound, what, "their sum can leave 64 bits", "reduce the depth", a)
 
 

@@ -78,7 +78,7 @@ def _sizes(bound: BoundNode) -> _Sizes:
     wide_a, wide_b = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
     batch = common_shape([wide_a[:-2], wide_b[:-2]]) if len(wide_a) > 1 and len(wide_b) > 1 else None
     if batch is None or wide_a[-1] != wide_b[-2]:
-        what = f"{bound.node.op_type} has matrices whose shapes do not fit each other"
+        what = "has matrices whose shapes do not fit each other"
         raise illegal(bound, what, f"{list(a)} and {list(b)}", tensor=bound.input(B))
     output = (*batch, *wide_a[-2:-1][: len(a) - 1], *wide_b[-1:][: len(b) - 1])
     return _Sizes(wide_a[:-2], wide_b[:-2], batch, wide_a[-2], wide_a[-1], wide_b[-1], output)
@@ -91,7 +91,7 @@ def check(bound: BoundNode) -> None:
     zero_step(bound, A_ZERO, sizes.rows)
     zero_step(bound, B_ZERO, sizes.columns)
     if len(walks_of([sizes.a_batch, sizes.b_batch], sizes.batch)) > OUTER_LOOPS + 1:
-        what = f"{bound.node.op_type} repeats its inputs along too many alternating dimensions"
+        what = "repeats its inputs along too many alternating dimensions"
         why = f"{list(sizes.a_batch)} and {list(sizes.b_batch)} need more than {OUTER_LOOPS + 1} nested loops"
         raise unsupported(bound, what, why, "expand one input first")
 

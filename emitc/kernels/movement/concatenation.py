@@ -77,12 +77,8 @@ def _require_fitting(bound: BoundNode) -> None:
     for position in range(1, len(bound.inputs)):
         tensor = bound.input(position)
         if _other_sizes(tensor.shape, axis) != _other_sizes(first.shape, axis):
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} of {list(first.shape)} and {list(tensor.shape)}",
-                f"all dimensions but {axis} must be equal",
-                tensor=tensor,
-            )
+            what = f"of {list(first.shape)} and {list(tensor.shape)}"
+            raise illegal(bound, what, f"all dimensions but {axis} must be equal", tensor=tensor)
 
 
 def _other_sizes(shape: Shape, axis: int) -> Shape:
@@ -96,13 +92,8 @@ def _check_rescaled(bound: BoundNode) -> None:
     require_few(bound, len(inputs))
     for tensor in inputs:
         if tensor.dtype is not DType.INT8:
-            raise unsupported(
-                bound,
-                f"{bound.node.op_type} of int8 and {tensor.dtype.value} is not supported",
-                "there is code for one type",
-                "quantize the model to int8",
-                tensor,
-            )
+            what = f"of int8 and {tensor.dtype.value} is not supported"
+            raise unsupported(bound, what, "there is code for one type", "quantize the model to int8", tensor)
 
 
 def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -71,10 +71,7 @@ def _check(bound: BoundNode) -> None:
     b = op.block
     if c % (b * b) if isinstance(op, DepthToSpace) else h % b or w % b:
         raise illegal(
-            bound,
-            f"{bound.node.op_type} with blocks of {b}x{b}",
-            f"{h}x{w} pixels of {c} channels cannot be divided into them",
-            tensor=x,
+            bound, f"with blocks of {b}x{b}", f"{h}x{w} pixels of {c} channels cannot be divided into them", tensor=x
         )
 
 

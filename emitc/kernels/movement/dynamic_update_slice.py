@@ -33,29 +33,16 @@ def _walk(bound: BoundNode) -> StridedLoop:
 def _check(bound: BoundNode) -> None:
     x, update, start = bound.input(0), bound.input(_UPDATE), bound.input(_START)
     if start.dtype not in _INDICES:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has a start of type {start.dtype.value}",
-            "int32 or int64 is expected",
-            tensor=start,
-        )
+        raise illegal(bound, f"has a start of type {start.dtype.value}", "int32 or int64 is expected", tensor=start)
     fits = len(x.shape) == len(update.shape) and all(a >= b > 0 for a, b in zip(x.shape, update.shape, strict=True))
     if not x.shape or not fits or start.shape != (len(x.shape),):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has an update that does not fit",
-            f"{list(update.shape)} into {list(x.shape)}, at a start of shape {list(start.shape)}",
-            tensor=update,
-        )
+        why = f"{list(update.shape)} into {list(x.shape)}, at a start of shape {list(start.shape)}"
+        raise illegal(bound, "has an update that does not fit", why, tensor=update)
     require_same_values(bound, x, update, bound.output)
     loops = len(_walk(bound).loops)
     if loops > _LOOPS:
         raise unsupported(
-            bound,
-            f"{bound.node.op_type} needs {loops} nested loops",
-            f"there is code for {_LOOPS}",
-            "merge neighbouring dimensions",
-            update,
+            bound, f"needs {loops} nested loops", f"there is code for {_LOOPS}", "merge neighbouring dimensions", update
         )
 
 

@@ -43,20 +43,15 @@ def _check(bound: BoundNode) -> None:
     if len(indices.shape) != 1 or len(table.shape) < 2 or 0 in (*indices.shape, *table.shape):
         raise illegal(
             bound,
-            f"{bound.node.op_type} has a table or indices of another rank",
+            "has a table or indices of another rank",
             f"indices {list(indices.shape)} and a table {list(table.shape)}, one dimension and two or more are expected",
             tensor=table,
         )
     if _hybrid(bound):
         require_quantization(bound, table)
         if table.zero_point:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} has a table with a zero point",
-                "rows become float32 by a scale alone",
-                "quantize the table symmetrically",
-                table,
-            )
+            why = "rows become float32 by a scale alone"
+            raise illegal(bound, "has a table with a zero point", why, "quantize the table symmetrically", table)
     elif table.quantization and y.quantization:
         require_same_quantization(bound, table, y)
 

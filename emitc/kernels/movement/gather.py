@@ -46,10 +46,8 @@ def _from_tflite(node: SourceNode) -> Parsed:
     x, indices, stated = node.input(0).shape, node.input(_INDICES).shape, node.integer("batch_dims", 0)
     batch = stated + len(indices) if stated < 0 else stated
     if not 0 <= batch <= min(op.axis, len(indices)) or x[:batch] != indices[:batch]:
-        raise node.refusal(
-            f"{node.op_type} has batch_dims {stated}",
-            f"{list(x)} and {list(indices)} share no such dimensions in front of axis {op.axis}",
-        )
+        why = f"{list(x)} and {list(indices)} share no such dimensions in front of axis {op.axis}"
+        raise node.refusal(f"has batch_dims {stated}", why)
     return _parsed(replace(op, indices=None, batch_dims=batch) if batch else op)
 
 
@@ -66,9 +64,7 @@ def _op(node: SourceNode) -> Gather:
     x, indices = node.input(0), node.input(_INDICES)
     axis = axis_of(node, node.integer("axis", 0), len(x.shape))
     if indices.dtype not in ("int32", "int64"):
-        raise node.refusal(
-            f"{node.op_type} has indices of type {indices.dtype}", "int32 or int64 is expected", tensor=indices
-        )
+        raise node.refusal(f"has indices of type {indices.dtype}", "int32 or int64 is expected", tensor=indices)
     if indices.data is None:
         return Gather(axis, indices.shape, None)
     size = x.shape[axis]
@@ -76,9 +72,7 @@ def _op(node: SourceNode) -> Gather:
     least = -size if node.format == "onnx" else 0
     if not all(least <= index < size for index in chosen):
         raise node.refusal(
-            f"{node.op_type} takes slices {min(chosen)} to {max(chosen)}",
-            f"dimension {axis} has {size}",
-            tensor=indices,
+            f"takes slices {min(chosen)} to {max(chosen)}", f"dimension {axis} has {size}", tensor=indices
         )
     return Gather(axis, indices.shape, tuple(index % size for index in chosen))
 
@@ -98,9 +92,7 @@ def _check(bound: BoundNode) -> None:
     op = bound.op(Gather)
     require_same_values(bound, bound.input(0), bound.output)
     if math.prod(op.shape) == 0 or bound.input(0).elements == 0:
-        raise unsupported(
-            bound, f"{bound.node.op_type} of nothing is not supported", "there are no indices", "remove the operator"
-        )
+        raise unsupported(bound, "of nothing is not supported", "there are no indices", "remove the operator")
     if op.indices is not None:
         require_pickable(bound, _blocks(bound), _positions(bound, np.array(op.indices)))
 

@@ -33,30 +33,20 @@ def _from_tflite(node: SourceNode) -> Parsed:
     node.counts((2, 2))
     x, indices = node.input(0), node.input(_INDICES)
     if indices.dtype not in ("int32", "int64") or not indices.shape or not 0 < indices.shape[-1] <= len(x.shape):
-        raise node.refusal(
-            f"{node.op_type} has indices {indices.describe()}",
-            f"int32 or int64 is expected, in tuples of 1 to {len(x.shape)}",
-            tensor=indices,
-        )
+        why = f"int32 or int64 is expected, in tuples of 1 to {len(x.shape)}"
+        raise node.refusal(f"has indices {indices.describe()}", why, tensor=indices)
     if indices.data is None:
         return Parsed(GatherNd(indices.shape, None), (0, _INDICES))
     chosen = indices.array().astype(np.int64).reshape(-1, indices.shape[-1])
     if ((chosen < 0) | (chosen >= np.array(x.shape[: chosen.shape[1]]))).any():
-        raise node.refusal(
-            f"{node.op_type} takes elements outside its input", f"the input is {list(x.shape)}", tensor=indices
-        )
+        raise node.refusal("takes elements outside its input", f"the input is {list(x.shape)}", tensor=indices)
     return Parsed(GatherNd(indices.shape, tuple(chosen.reshape(-1).tolist())))
 
 
 def _check(bound: BoundNode) -> None:
     require_same_values(bound, bound.input(0), bound.output)
     if math.prod(bound.op(GatherNd).shape) == 0 or bound.input(0).elements == 0:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} of nothing is not supported",
-            "there is nothing to choose",
-            "remove the operator",
-        )
+        raise unsupported(bound, "of nothing is not supported", "there is nothing to choose", "remove the operator")
 
 
 def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -47,9 +47,7 @@ def _dropout(node: SourceNode) -> Parsed:
 def _require_inference(node: SourceNode) -> None:
     """Refuses a Dropout that drops: training mode (an attribute up to version 6) with a ratio over 0."""
     if node.attributes.get("outputs_present", (0,)) == (1,):
-        raise node.unsupported(
-            "Dropout without its first output is not supported", "only its mask is used", "export again"
-        )
+        raise node.unsupported("without its first output is not supported", "only its mask is used", "export again")
     training = node.integer("opset", 13) < 7 and not node.integer("is_test", 0)
     ratio = node.real("ratio", 0.5)
     if node.has_input(1):
@@ -57,11 +55,8 @@ def _require_inference(node: SourceNode) -> None:
     if node.has_input(2):
         training = bool(np.any(node.value(2, "training_mode")))
     if training and ratio != 0.0:
-        raise node.unsupported(
-            "Dropout in training mode is not supported",
-            f"it drops values at random, {ratio!r} of them",
-            "export the model for inference",
-        )
+        why = f"it drops values at random, {ratio!r} of them"
+        raise node.unsupported("in training mode is not supported", why, "export the model for inference")
 
 
 def _check_identity(bound: BoundNode) -> None:

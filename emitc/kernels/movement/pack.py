@@ -35,9 +35,7 @@ def _require_count(node: SourceNode, attribute: str, count: int, what: str) -> N
     stated = node.integer(attribute)
     if stated != count:
         raise node.refusal(
-            f"{node.op_type} has {count} {what}",
-            f"{attribute} is {stated}",
-            "the file is damaged: export the model again",
+            f"has {count} {what}", f"{attribute} is {stated}", "the file is damaged: export the model again"
         )
 
 
@@ -48,7 +46,7 @@ def _pack_from_tflite(node: SourceNode) -> Parsed:
     for i, shape in enumerate(shapes):
         if shape != shapes[0]:
             raise node.refusal(
-                f"PACK of {list(shapes[0])} and {list(shape)}", "all shapes must be equal", tensor=node.input(i)
+                f"of {list(shapes[0])} and {list(shape)}", "all shapes must be equal", tensor=node.input(i)
             )
     return Parsed(Pack(axis_of(node, node.integer("axis", 0), len(shapes[0]) + 1)), tuple(range(len(shapes))))
 

@@ -54,24 +54,16 @@ def _given_value(node: SourceNode) -> int | float:
     """The value in input 2, which must be one constant element, quantized like the output."""
     tensor, x, y = node.input(2), node.input(0), node.outputs[0]
     if tensor.data is None:
-        raise CannotCompile(
-            f"{node.op_type} takes its padding value from a computed tensor",
-            node.where(tensor),
-            "the value must be known at compile time",
-            "export the model with a constant padding value",
-        )
+        what = f"{node.op_type} takes its padding value from a computed tensor"
+        hint = "export the model with a constant padding value"
+        raise CannotCompile(what, node.where(tensor), "the value must be known at compile time", hint)
     if tensor.dtype != x.dtype or tensor.array().size != 1:
         raise node.refusal(
-            f"{node.op_type} has a padding value of the wrong type or size",
-            f"one element of {x.dtype} is expected",
-            tensor=tensor,
+            "has a padding value of the wrong type or size", f"one element of {x.dtype} is expected", tensor=tensor
         )
     if tensor.quantization != y.quantization:
-        raise node.refusal(
-            f"{node.op_type} has a padding value of another scale or zero point",
-            "the value is copied into the output and must be quantized like it",
-            tensor=tensor,
-        )
+        why = "the value is copied into the output and must be quantized like it"
+        raise node.refusal("has a padding value of another scale or zero point", why, tensor=tensor)
     value = tensor.array().reshape(-1)[0]
     return float(value) if tensor.dtype == "float32" else int(value)
 
@@ -89,11 +81,9 @@ def _from_tflite(node: SourceNode) -> Parsed:
     rank = len(node.input(0).shape)
     flat = node.constant_integers(1, "paddings")
     if len(flat) != 2 * rank:
-        raise node.refusal(
-            f"{node.op_type} has {len(flat)} paddings", f"two for each of {rank} dimensions are expected"
-        )
+        raise node.refusal(f"has {len(flat)} paddings", f"two for each of {rank} dimensions are expected")
     if min(flat, default=0) < 0:
-        raise node.refusal(f"{node.op_type} has negative paddings", f"{list(flat)}", "use SLICE to remove elements")
+        raise node.refusal("has negative paddings", f"{list(flat)}", "use SLICE to remove elements")
     value = _given_value(node) if len(node.inputs) == 3 else _zero(node)
     return Parsed(Pad(tuple(zip(flat[::2], flat[1::2], strict=True)), value))
 
@@ -105,9 +95,7 @@ def _onnx_paddings(node: SourceNode) -> tuple[tuple[int, int], ...]:
     axes = integer_list(node, "axes", 3)
     listed = tuple(range(rank)) if axes is None else axes_of(node, axes, rank)
     if pads is None or len(pads) != 2 * len(listed):
-        raise node.refusal(
-            f"Pad has {len(pads or ())} paddings", f"two for each of {len(listed)} dimensions are expected"
-        )
+        raise node.refusal(f"has {len(pads or ())} paddings", f"two for each of {len(listed)} dimensions are expected")
     before, after = dict(zip(listed, pads, strict=False)), dict(zip(listed, pads[len(listed) :], strict=True))
     return tuple((before.get(i, 0), after.get(i, 0)) for i in range(rank))
 
@@ -122,7 +110,7 @@ def _onnx_value(node: SourceNode) -> int | float | None:
     was_unsigned = (x.dtype, tensor.dtype) == ("int8", "uint8")
     if tensor.elements != 1 or (tensor.dtype != x.dtype and not was_unsigned):
         raise node.refusal(
-            "Pad has a padding value of the wrong type or size", f"one element of {x.dtype} is expected", tensor=tensor
+            "has a padding value of the wrong type or size", f"one element of {x.dtype} is expected", tensor=tensor
         )
     if tensor.data is None:
         return None
@@ -141,11 +129,9 @@ def _from_onnx(node: SourceNode) -> Parsed:
         number, real = (None, value) if node.input(0).dtype == "float32" else (value, None)
         return Parsed(Pad(paddings, number, real), (0,) if value is not None else (0, 2))
     if value is None:
-        raise node.unsupported(
-            "Pad with negative paddings and a computed value is not supported",
-            "the value must be known at compile time",
-            "export the model with a constant padding value",
-        )
+        what = "with negative paddings and a computed value is not supported"
+        hint = "export the model with a constant padding value"
+        raise node.unsupported(what, "the value must be known at compile time", hint)
     return Parsed(CroppingPad(paddings, mode, value))
 
 
@@ -190,13 +176,8 @@ def _check_onnx(bound: BoundNode) -> None:
     value = bound.optional(_VALUE)
     computed = value is not None and not value.is_constant
     if value is not None and computed and (value.dtype, value.quantization) != (x.dtype, x.quantization):
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} with a computed value of another quantization is not supported",
-            "the value is copied",
-            "export the model with a constant padding value",
-            value,
-        )
+        what = "with a computed value of another quantization is not supported"
+        raise unsupported(bound, what, "the value is copied", "export the model with a constant padding value", value)
 
 
 def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:

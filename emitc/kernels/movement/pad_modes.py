@@ -58,10 +58,8 @@ def _from_tflite(node: SourceNode) -> Parsed:
     if len(flat) != 2 * len(shape) or any(
         not 0 <= n <= m for pair, m in zip(paddings, most, strict=True) for n in pair
     ):
-        raise node.refusal(
-            f"MIRROR_PAD has the paddings {list(flat)}",
-            f"a pair for each dimension of {list(shape)} is expected, none over what it mirrors",
-        )
+        why = f"a pair for each dimension of {list(shape)} is expected, none over what it mirrors"
+        raise node.refusal(f"has the paddings {list(flat)}", why)
     return Parsed(BorderPad(paddings, mode))
 
 
@@ -101,20 +99,13 @@ def check(bound: BoundNode) -> None:
     require_same_values(bound, x, bound.output)
     left = [size + min(before, 0) + min(after, 0) for size, (before, after) in zip(x.shape, op.paddings, strict=True)]
     if min(left, default=1) <= 0:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} that removes the whole input is not supported",
-            f"paddings {[list(pair) for pair in op.paddings]} of {list(x.shape)}",
-            "remove the operator",
-        )
+        why = f"paddings {[list(pair) for pair in op.paddings]} of {list(x.shape)}"
+        raise unsupported(bound, "that removes the whole input is not supported", why, "remove the operator")
     (shape,) = output_shapes(bound)
     if max(shape, default=1) > 1 << 26:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} to {list(shape)} is not supported",
-            "the output would not fit any microcontroller",
-            "the file is damaged, or the model is not meant for one",
-        )
+        why = "the output would not fit any microcontroller"
+        hint = "the file is damaged, or the model is not meant for one"
+        raise unsupported(bound, f"to {list(shape)} is not supported", why, hint)
     require_pickable(bound, x.shape, _positions(bound))
 
 

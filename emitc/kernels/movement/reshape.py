@@ -44,9 +44,7 @@ def _squeeze_from_tflite(node: SourceNode) -> Parsed:
     dims = {int(d) % len(shape) if shape and -len(shape) <= d < len(shape) else -1 for d in listed}
     if any(d < 0 or shape[d] != 1 for d in dims):
         raise node.refusal(
-            f"SQUEEZE removes dimensions {list(listed)}",
-            f"of {list(shape)} only those of size 1 can go",
-            "export again",
+            f"removes dimensions {list(listed)}", f"of {list(shape)} only those of size 1 can go", "export again"
         )
     keep = (lambda i: i not in dims) if dims else (lambda i: shape[i] != 1)
     return Parsed(Reshape(tuple(d for i, d in enumerate(shape) if keep(i))))
@@ -57,7 +55,7 @@ def _expand_dims_from_tflite(node: SourceNode) -> Parsed:
     axes = node.constant_integers(1, "axis")
     shape = node.input(0).shape
     if len(axes) != 1 or not -len(shape) - 1 <= axes[0] <= len(shape):
-        raise node.refusal(f"EXPAND_DIMS has axis {list(axes)}", f"the input has {len(shape)} dimensions")
+        raise node.refusal(f"has axis {list(axes)}", f"the input has {len(shape)} dimensions")
     axis = axes[0] % (len(shape) + 1)
     return Parsed(Reshape((*shape[:axis], 1, *shape[axis:])))
 
@@ -67,8 +65,7 @@ def _copied_dimensions(node: SourceNode, wanted: tuple[int, ...]) -> tuple[int, 
     shape = node.input(0).shape
     if any(d == 0 for d in wanted[len(shape) :]):
         raise node.refusal(
-            f"{node.op_type} asks for the shape {list(wanted)}",
-            f"a 0 copies a dimension of the input, which has {len(shape)}",
+            f"asks for the shape {list(wanted)}", f"a 0 copies a dimension of the input, which has {len(shape)}"
         )
     return tuple(shape[i] if d == 0 else d for i, d in enumerate(wanted))
 
@@ -85,7 +82,7 @@ def _reshape_from_onnx(node: SourceNode) -> Parsed:
     node.counts((1, 2))
     wanted = integer_list(node, "shape", 1)
     if wanted is None:
-        raise node.refusal("Reshape has no shape", "it is neither an input nor an attribute")
+        raise node.refusal("has no shape", "it is neither an input nor an attribute")
     if not node.integer("allowzero", 0):
         wanted = _copied_dimensions(node, wanted)
     return Parsed(Reshape(resolved_shape(node, wanted)))
@@ -98,9 +95,7 @@ def _squeeze_from_onnx(node: SourceNode) -> Parsed:
         listed = tuple(i for i, d in enumerate(shape) if d == 1)
     axes = axes_of(node, listed, len(shape))
     if any(shape[axis] != 1 for axis in axes):
-        raise node.refusal(
-            f"Squeeze removes dimensions {list(listed)}", f"of {list(shape)} only those of size 1 can go"
-        )
+        raise node.refusal(f"removes dimensions {list(listed)}", f"of {list(shape)} only those of size 1 can go")
     return Parsed(Reshape(tuple(d for i, d in enumerate(shape) if i not in axes)))
 
 
@@ -108,10 +103,8 @@ def _unsqueeze_from_onnx(node: SourceNode) -> Parsed:
     node.counts((1, 2))
     shape, listed = node.input(0).shape, integer_list(node, "axes", 1)
     if listed is None or len(shape) + len(listed) > MAX_RANK:
-        raise node.refusal(
-            f"Unsqueeze has the axes {list(listed or ())}",
-            f"at least one is expected, and no more than {MAX_RANK} dimensions in all",
-        )
+        why = f"at least one is expected, and no more than {MAX_RANK} dimensions in all"
+        raise node.refusal(f"has the axes {list(listed or ())}", why)
     axes = axes_of(node, listed, len(shape) + len(listed))
     rest = iter(shape)
     return Parsed(Reshape(tuple(1 if i in axes else next(rest) for i in range(len(shape) + len(axes)))))

@@ -67,10 +67,8 @@ def _fill(node: SourceNode) -> Parsed:
     node.counts((2, 2))
     shape, value = node.constant_integers(0, "shape"), node.input(1)
     if len(shape) > MAX_RANK or min(shape, default=1) < 1 or math.prod(shape) > MAX_TENSOR_BYTES or value.elements != 1:
-        raise node.refusal(
-            f"FILL makes {list(shape)} of {value.elements} values",
-            f"at most {MAX_RANK} dimensions over 0, and one value, are expected",
-        )
+        why = f"at most {MAX_RANK} dimensions over 0, and one value, are expected"
+        raise node.refusal(f"makes {list(shape)} of {value.elements} values", why)
     if value.data is None:
         return Parsed(Expand((1,) * len(shape), shape), operands=(1,))
     return Parsed(Fill(shape, (node.value(1, "value").reshape(-1)[0].item(),)), operands=())
@@ -81,9 +79,7 @@ def _broadcast_args(node: SourceNode) -> Parsed:
     shapes = [node.constant_integers(position, "shape") for position in (0, 1)]
     common = common_shape(shapes)
     if common is None or any(size < 0 for shape in shapes for size in shape):
-        raise node.refusal(
-            f"BROADCAST_ARGS of {list(shapes[0])} and {list(shapes[1])}", "dimensions must be equal, or one of them 1"
-        )
+        raise node.refusal(f"of {list(shapes[0])} and {list(shapes[1])}", "dimensions must be equal, or one of them 1")
     return Parsed(BroadcastArgs((len(common),), common), operands=())
 
 

@@ -51,15 +51,13 @@ def _slice_from_tflite(node: SourceNode) -> Parsed:
     begins, sizes = node.constant_integers(1, "begin"), node.constant_integers(2, "size")
     if not len(begins) == len(sizes) == len(shape):
         raise node.refusal(
-            f"SLICE has {len(begins)} begins and {len(sizes)} sizes", f"one for each of {len(shape)} dimensions"
+            f"has {len(begins)} begins and {len(sizes)} sizes", f"one for each of {len(shape)} dimensions"
         )
     counts = tuple(dim - begin if size == -1 else size for dim, begin, size in zip(shape, begins, sizes, strict=True))
     if any(
         begin < 0 or count < 0 or begin + count > dim for dim, begin, count in zip(shape, begins, counts, strict=True)
     ):
-        raise node.refusal(
-            "SLICE reaches outside its input", f"begin {list(begins)}, size {list(sizes)} of {list(shape)}"
-        )
+        raise node.refusal("reaches outside its input", f"begin {list(begins)}, size {list(sizes)} of {list(shape)}")
     return Parsed(Slice(begins, (1,) * len(shape), counts))
 
 
@@ -82,11 +80,9 @@ def _strided_slice_from_tflite(node: SourceNode) -> Parsed:
     node.counts((4, 4))
     shape = node.input(0).shape
     if node.attribute("offset", 0):
-        raise node.unsupported(
-            "STRIDED_SLICE with offset is not supported",
-            "TFLite Micro, whose result is to be matched, ignores it",
-            "export the model with ends that count from the front",
-        )
+        why = "TFLite Micro, whose result is to be matched, ignores it"
+        hint = "export the model with ends that count from the front"
+        raise node.unsupported("with offset is not supported", why, hint)
     begins, ends = node.constant_integers(1, "begin"), node.constant_integers(2, "end")
     steps = node.constant_integers(3, "strides")
     masks = tuple(node.integer(f"{name}_mask", 0) for name in ("begin", "end", "shrink_axis"))
@@ -94,13 +90,11 @@ def _strided_slice_from_tflite(node: SourceNode) -> Parsed:
     if node.attribute("ellipsis_mask", 0) or node.attribute("new_axis_mask", 0):
         begins, ends, steps, masks, inserted = written_out(node, (begins, ends, steps), masks)
     if not len(begins) == len(ends) == len(steps) == len(shape):
-        raise node.unsupported(
-            "STRIDED_SLICE with a begin, end and stride for some of the dimensions is not supported",
-            f"{len(begins)}, {len(ends)} and {len(steps)} are given for {len(shape)} dimensions",
-            "export with the positions of every dimension written out",
-        )
+        what = "with a begin, end and stride for some of the dimensions is not supported"
+        why = f"{len(begins)}, {len(ends)} and {len(steps)} are given for {len(shape)} dimensions"
+        raise node.unsupported(what, why, "export with the positions of every dimension written out")
     if 0 in steps:
-        raise node.refusal("STRIDED_SLICE has a stride of 0", f"strides {list(steps)}")
+        raise node.refusal("has a stride of 0", f"strides {list(steps)}")
     begin_mask, end_mask, shrink_mask = masks
     starts, counts = [], []
     for axis, (size, step) in enumerate(zip(shape, steps, strict=True)):
@@ -110,10 +104,8 @@ def _strided_slice_from_tflite(node: SourceNode) -> Parsed:
         count = max(0, -((start - end) // step))
         if shrink_mask >> axis & 1:
             if step < 0 or start >= size:
-                raise node.refusal(
-                    f"STRIDED_SLICE takes element {begins[axis]} of dimension {axis} with stride {step}",
-                    f"the dimension has {size} elements, and a dimension shrinks with a positive stride only",
-                )
+                why = f"the dimension has {size} elements, and a dimension shrinks with a positive stride only"
+                raise node.refusal(f"takes element {begins[axis]} of dimension {axis} with stride {step}", why)
             count = 1
         starts.append(start)
         counts.append(count)
@@ -126,15 +118,13 @@ def _slice_from_onnx(node: SourceNode) -> Parsed:
     shape = node.input(0).shape
     starts, ends = integer_list(node, "starts", 1), integer_list(node, "ends", 2)
     if starts is None or ends is None:
-        raise node.refusal("Slice has no starts or ends", "both are needed")
+        raise node.refusal("has no starts or ends", "both are needed")
     axes, steps = integer_list(node, "axes", 3), integer_list(node, "steps", 4)
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
-        raise node.refusal(
-            f"Slice has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and steps {list(steps)}",
-            "one of each is expected for every axis, and steps other than 0",
-        )
+        what = f"has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and steps {list(steps)}"
+        raise node.refusal(what, "one of each is expected for every axis, and steps other than 0")
     first, step, count = [0] * len(shape), [1] * len(shape), list(shape)
     for i, axis in enumerate(axes_of(node, axes, len(shape))):
         size = shape[axis]

@@ -48,16 +48,11 @@ def _from_tflite(node: SourceNode) -> Parsed:
     dimensions = len(node.input(0).shape) - 2
     block, ends = node.constant_integers(1, "block shape"), node.constant_integers(2, "paddings or crops")
     if dimensions not in (1, 2) or len(block) != dimensions or len(ends) != 2 * dimensions:
-        raise node.refusal(
-            f"{node.op_type} has {len(block)} block sizes and {len(ends)} paddings or crops",
-            f"one and two are expected for each of {dimensions} dimensions, of which there may be one or two",
-            tensor=node.input(0),
-        )
+        why = f"one and two are expected for each of {dimensions} dimensions, of which there may be one or two"
+        raise node.refusal(f"has {len(block)} block sizes and {len(ends)} paddings or crops", why, tensor=node.input(0))
     if not all(1 <= b <= _MAX for b in block) or not all(0 <= e <= _MAX for e in ends):
-        raise node.refusal(
-            f"{node.op_type} has blocks {list(block)} and paddings or crops {list(ends)}",
-            f"blocks of 1 to {_MAX}, and not negative numbers up to {_MAX}",
-        )
+        why = f"blocks of 1 to {_MAX}, and not negative numbers up to {_MAX}"
+        raise node.refusal(f"has blocks {list(block)} and paddings or crops {list(ends)}", why)
     op = SpaceToBatch if node.op_type == "SPACE_TO_BATCH_ND" else BatchToSpace
     if dimensions == 1:
         return Parsed(op((block[0], 1), (ends[0], 0), (ends[1], 0)))
@@ -76,24 +71,16 @@ def _check(bound: BoundNode) -> None:
     n, h, w, _ = _image(x.shape)
     (block_h, block_w), (top, left), (bottom, right) = op.block, op.before, op.after
     if pads_with(bound) and x.dtype.bytes > 1:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} that pads a tensor of {x.dtype.value} with the zero point {pads_with(bound)} is not supported",
-            "LiteRT writes one byte everywhere: there is code for elements of one byte",
-            "pad by a PAD operator before",
-            x,
-        )
+        what = f"that pads a tensor of {x.dtype.value} with the zero point {pads_with(bound)} is not supported"
+        why = "LiteRT writes one byte everywhere: there is code for elements of one byte"
+        raise unsupported(bound, what, why, "pad by a PAD operator before", x)
     if isinstance(op, SpaceToBatch):
         fits = not (h + top + bottom) % block_h and not (w + left + right) % block_w
     else:
         fits = not n % (block_h * block_w) and top + bottom <= h * block_h and left + right <= w * block_w
     if not fits:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} with blocks of {block_h}x{block_w}",
-            f"{n} images of {h}x{w} cannot be divided into them, with {op.before} before and {op.after} after",
-            tensor=x,
-        )
+        why = f"{n} images of {h}x{w} cannot be divided into them, with {op.before} before and {op.after} after"
+        raise illegal(bound, f"with blocks of {block_h}x{block_w}", why, tensor=x)
 
 
 def pads_with(bound: BoundNode) -> int:

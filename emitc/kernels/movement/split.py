@@ -38,17 +38,14 @@ class SplitV(Split):
 def _axis_input(node: SourceNode, position: int, shape: Shape) -> int:
     axes = node.constant_integers(position, "axis")
     if len(axes) != 1:
-        raise node.refusal(f"{node.op_type} has {len(axes)} axes", "one is expected")
+        raise node.refusal(f"has {len(axes)} axes", "one is expected")
     return axis_of(node, axes[0], len(shape))
 
 
 def _require_outputs(node: SourceNode, parts: int) -> None:
     if not parts == len(node.outputs) == node.integer("num_splits"):
-        raise node.refusal(
-            f"{node.op_type} has {len(node.outputs)} outputs",
-            f"num_splits is {node.integer('num_splits')}, and {parts} parts are asked for",
-            "the file is damaged: export the model again",
-        )
+        why = f"num_splits is {node.integer('num_splits')}, and {parts} parts are asked for"
+        raise node.refusal(f"has {len(node.outputs)} outputs", why, "the file is damaged: export the model again")
 
 
 def _split_from_tflite(node: SourceNode) -> Parsed:
@@ -57,9 +54,7 @@ def _split_from_tflite(node: SourceNode) -> Parsed:
     axis, parts = _axis_input(node, 0, shape), len(node.outputs)
     _require_outputs(node, parts)
     if shape[axis] % parts:
-        raise node.refusal(
-            f"SPLIT makes {parts} parts", f"they cannot be equal: dimension {axis} has {shape[axis]} elements"
-        )
+        raise node.refusal(f"makes {parts} parts", f"they cannot be equal: dimension {axis} has {shape[axis]} elements")
     return Parsed(Split(axis, (shape[axis] // parts,) * parts), (1,))
 
 
@@ -71,9 +66,7 @@ def _split_v_from_tflite(node: SourceNode) -> Parsed:
     rest = shape[axis] - sum(size for size in stated if size != -1)
     sizes = tuple(rest if size == -1 else size for size in stated)
     if stated.count(-1) > 1 or min(sizes) < 0 or sum(sizes) != shape[axis]:
-        raise node.refusal(
-            f"SPLIT_V makes parts of {list(stated)}", f"they must add up to dimension {axis} of {list(shape)}"
-        )
+        raise node.refusal(f"makes parts of {list(stated)}", f"they must add up to dimension {axis} of {list(shape)}")
     return Parsed(SplitV(axis, sizes), (0,))
 
 
@@ -83,7 +76,7 @@ def _split_from_onnx(node: SourceNode) -> Parsed:
     axis = axis_of(node, node.integer("axis", 0), len(shape))
     if node.attributes.get("outputs_present", tuple(range(parts))) != tuple(range(parts)):
         raise node.unsupported(
-            "Split with outputs left out is not supported", "every part is written", "name every output of the operator"
+            "with outputs left out is not supported", "every part is written", "name every output of the operator"
         )
     sizes = integer_list(node, "split", 1)
     if sizes is None:
@@ -91,15 +84,13 @@ def _split_from_onnx(node: SourceNode) -> Parsed:
             shape[axis] % parts and "num_outputs" not in node.attributes
         ):
             raise node.refusal(
-                f"Split makes {parts} parts", f"they cannot be equal: dimension {axis} has {shape[axis]} elements"
+                f"makes {parts} parts", f"they cannot be equal: dimension {axis} has {shape[axis]} elements"
             )
         part = -(-shape[axis] // parts)
         sizes = (*(part,) * (parts - 1), shape[axis] - part * (parts - 1))
     if len(sizes) != parts or min(sizes) < 0 or sum(sizes) != shape[axis]:
-        raise node.refusal(
-            f"Split makes parts of {list(sizes)}",
-            f"they must add up to dimension {axis} of {list(shape)} and be as many as the outputs, {parts}",
-        )
+        why = f"they must add up to dimension {axis} of {list(shape)} and be as many as the outputs, {parts}"
+        raise node.refusal(f"makes parts of {list(sizes)}", why)
     return Parsed(Split(axis, sizes))
 
 

@@ -24,17 +24,13 @@ def written_out(
     fresh = [i for i in range(count) if new >> i & 1 and i not in dots]
     covered = rank - (count - len(dots) - len(fresh))
     if len({len(values) for values in lists}) != 1 or len(dots) > 1 or covered < 0:
-        raise node.refusal(
-            f"STRIDED_SLICE has {', '.join(str(len(values)) for values in lists)} begins, ends and strides",
-            f"with {len(dots)} ellipses and {len(fresh)} new dimensions they do not fit {rank} dimensions",
-            tensor=node.input(0),
-        )
+        what = f"has {', '.join(str(len(values)) for values in lists)} begins, ends and strides"
+        why = f"with {len(dots)} ellipses and {len(fresh)} new dimensions they do not fit {rank} dimensions"
+        raise node.refusal(what, why, tensor=node.input(0))
     if dots and not covered:
-        raise node.unsupported(
-            "STRIDED_SLICE with an ellipsis for no dimension is not supported",
-            "LiteRT takes it for one all the same, and leaves out a position after it",
-            "export the model without the ellipsis",
-        )
+        what = "with an ellipsis for no dimension is not supported"
+        why = "LiteRT takes it for one all the same, and leaves out a position after it"
+        raise node.unsupported(what, why, "export the model without the ellipsis")
     begins: list[int] = []
     ends: list[int] = []
     steps: list[int] = []

@@ -47,9 +47,7 @@ def _tile_from_onnx(node: SourceNode) -> Parsed:
         fits = len(repeats) == len(axes) == 1 and 0 <= axes[0] < len(shape)
         repeats = tuple(repeats[0] if i == axes[0] else 1 for i in range(len(shape))) if fits else ()
     if len(repeats) != len(shape) or min(repeats, default=1) < 0:
-        raise node.refusal(
-            f"Tile has the repeats {list(repeats)}", f"one for each of {len(shape)} dimensions is expected"
-        )
+        raise node.refusal(f"has the repeats {list(repeats)}", f"one for each of {len(shape)} dimensions is expected")
     return Parsed(Tile(shape, repeats))
 
 
@@ -61,7 +59,7 @@ def _expand_from_onnx(node: SourceNode) -> Parsed:
     shape, wanted = ((1,) * (rank - len(dims)) + tuple(dims) for dims in (shape, wanted))
     if rank > MAX_RANK or any(w < 0 or (d != w and 1 not in (d, w)) for d, w in zip(shape, wanted, strict=True)):
         raise node.refusal(
-            f"Expand of {list(node.input(0).shape)} to {list(wanted)}", "dimensions must be equal, or one of them 1"
+            f"of {list(node.input(0).shape)} to {list(wanted)}", "dimensions must be equal, or one of them 1"
         )
     return Parsed(_expanded(shape, wanted))
 
@@ -87,9 +85,7 @@ def _check(bound: BoundNode) -> None:
     require_same_values(bound, bound.input(0), bound.output)
     op = bound.op(Repeat)
     if 0 in op.repeats or 0 in op.shape:
-        raise unsupported(
-            bound, f"{bound.node.op_type} to nothing is not supported", "a dimension is 0", "remove the operator"
-        )
+        raise unsupported(bound, "to nothing is not supported", "a dimension is 0", "remove the operator")
     if len(_walk(bound).loops) > MAX_LOOPS:
         require_pickable(bound, op.shape, _positions(bound))
 
@@ -124,9 +120,7 @@ def _tile_from_tflite(node: SourceNode) -> Parsed:
     node.counts((2, 2))
     shape, repeats = node.input(0).shape, node.constant_integers(1, "multiples")
     if len(repeats) != len(shape) or min(repeats, default=1) < 0:
-        raise node.refusal(
-            f"TILE has the multiples {list(repeats)}", f"one for each of {len(shape)} dimensions is expected"
-        )
+        raise node.refusal(f"has the multiples {list(repeats)}", f"one for each of {len(shape)} dimensions is expected")
     return Parsed(Tile(shape, repeats))
 
 
@@ -141,8 +135,7 @@ def _broadcast_to_from_tflite(node: SourceNode) -> Parsed:
         or any(d not in (1, w) or w < 1 for d, w in zip(padded, wanted, strict=True))
     ):
         raise node.refusal(
-            f"BROADCAST_TO of {list(shape)} to {list(wanted)}",
-            "each dimension must be equal to the one asked for, or 1",
+            f"of {list(shape)} to {list(wanted)}", "each dimension must be equal to the one asked for, or 1"
         )
     return Parsed(_expanded(padded, wanted))
 

@@ -39,9 +39,7 @@ class Transpose(Op):
 def _require_permutation(node: SourceNode, permutation: tuple[int, ...]) -> None:
     rank = len(node.input(0).shape)
     if sorted(permutation) != list(range(rank)):
-        raise node.refusal(
-            f"{node.op_type} has the permutation {list(permutation)}", f"each of 0 to {rank - 1} is expected once"
-        )
+        raise node.refusal(f"has the permutation {list(permutation)}", f"each of 0 to {rank - 1} is expected once")
 
 
 def _from_tflite(node: SourceNode) -> Parsed:

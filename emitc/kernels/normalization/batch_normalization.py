@@ -35,16 +35,11 @@ def from_onnx(node: SourceNode) -> Parsed:
     node.counts((5, 5), (1, 5))
     if len(node.outputs) > 1 or node.integer("training_mode", 0, 0, 1):
         raise node.unsupported(
-            f"{node.op_type} in training mode is not supported",
-            "running statistics have no code",
-            "export the model for inference",
+            "in training mode is not supported", "running statistics have no code", "export the model for inference"
         )
     if not node.integer("spatial", 1, 0, 1):
-        raise node.unsupported(
-            f"{node.op_type} with statistics per activation is not supported",
-            "there is code for one set per channel",
-            "export the model with spatial = 1",
-        )
+        what = "with statistics per activation is not supported"
+        raise node.unsupported(what, "there is code for one set per channel", "export the model with spatial = 1")
     op = BatchNormalization(node.real("epsilon", 1e-5))
     return Parsed(op, (0, 1, 2, 3, 4))
 
@@ -54,19 +49,17 @@ def check(bound: BoundNode) -> None:
     x, axis = bound.input(0), bound.op(BatchNormalization).axis
     require_dtypes(bound, [(DType.FLOAT32,) * 6])
     if len(x.shape) <= axis or 0 in x.shape:
-        raise illegal(
-            bound, f"{bound.node.op_type} has an input without channels", f"its shape is {list(x.shape)}", tensor=x
-        )
+        raise illegal(bound, "has an input without channels", f"its shape is {list(x.shape)}", tensor=x)
     for position, name in enumerate(_STATISTICS, 1):
         tensor = bound.input(position)
         if tensor.shape != (x.shape[axis],):
             why = f"{list(tensor.shape)} for {x.shape[axis]} channels"
-            raise illegal(bound, f"{bound.node.op_type} has a {name} of the wrong shape", why, tensor=tensor)
-        what = f"{bound.node.op_type} has a computed {name}"
+            raise illegal(bound, f"has a {name} of the wrong shape", why, tensor=tensor)
+        what = f"has a computed {name}"
         require_constants(bound, (tensor,), what, "it is folded while compiling", "export the model for inference")
     factor, offset = _folded(bound)
     if not (np.isfinite(factor).all() and np.isfinite(offset).all()):
-        what = f"{bound.node.op_type} has statistics that make no finite factor"
+        what = "has statistics that make no finite factor"
         why = f"the smallest variance is {float(bound.input(4).array().min())!r}"
         raise illegal(bound, what, why, "train the model again")
 

@@ -47,7 +47,7 @@ def check(bound: BoundNode) -> None:
     require_quantization(bound, x, y)
     require_int8_output(bound, 1 << _OUTPUT_BITS, 0)
     if x.shape[-1] > _MAX_DEPTH:
-        what, why = f"{bound.node.op_type} over {x.shape[-1]} elements", f"the sum of {_MAX_DEPTH} squares fits int32"
+        what, why = f"over {x.shape[-1]} elements", f"the sum of {_MAX_DEPTH} squares fits int32"
         raise unsupported(bound, what, why, "reduce the depth", x)
 
 

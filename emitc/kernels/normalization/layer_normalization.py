@@ -75,18 +75,15 @@ class _Rows:
 def _epsilon(node: SourceNode) -> float:
     value = node.real("epsilon", 1e-5)
     if not 0.0 <= value <= 1e30:
-        raise node.refusal(f"{node.op_type} has epsilon {value!r}", "it is not negative")
+        raise node.refusal(f"has epsilon {value!r}", "it is not negative")
     return value
 
 
 def _layer_from_onnx(node: SourceNode) -> Parsed:
     node.counts((2, 3), (1, 3))
     if node.integer("stash_type", 1) != 1:
-        raise node.unsupported(
-            f"{node.op_type} in another precision than float32 is not supported",
-            f"stash_type {node.attributes['stash_type']}",
-            "export the model in float32",
-        )
+        what = "in another precision than float32 is not supported"
+        raise node.unsupported(what, f"stash_type {node.attributes['stash_type']}", "export the model in float32")
     axis = axis_of(node, node.integer("axis", -1), len(node.input(0).shape))
     present = node.attributes.get("outputs_present", (0,))
     outputs = tuple(int(v) for v in present) if isinstance(present, tuple) else (0,)
@@ -124,18 +121,17 @@ def check(bound: BoundNode) -> None:
     op, x, scale, bias = bound.node.op, bound.input(0), bound.input(_SCALE), bound.optional(_BIAS)
     require_dtypes(bound, [(DType.FLOAT32,) * (2 + (bias is not None) + len(bound.outputs))])
     if 0 in x.shape:
-        raise illegal(bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", tensor=x)
+        raise illegal(bound, "has an empty input", "a dimension is 0", tensor=x)
     if isinstance(op, LayerNormalization):
         if len(op.outputs) != len(bound.outputs) or op.outputs[0]:
-            what = f"{bound.node.op_type} without its first output is not supported"
+            what = "without its first output is not supported"
             raise unsupported(bound, what, f"it writes outputs {list(op.outputs)}", EXPORT_AGAIN)
     elif len(x.shape) < 2 or (isinstance(op, GroupNormalization) and x.shape[1] % op.groups):
-        what = f"{bound.node.op_type} has channels that do not fit"
-        raise illegal(bound, what, f"the input is {list(x.shape)}", tensor=x)
+        raise illegal(bound, "has channels that do not fit", f"the input is {list(x.shape)}", tensor=x)
     expected = _rows(bound).affine
     for tensor in (scale, bias):
         if tensor is not None and tensor.elements != expected:
-            what = f"{bound.node.op_type} has {tensor.elements} scales or biases"
+            what = f"has {tensor.elements} scales or biases"
             why = f"there is code for one of each of the {expected} that differ"
             raise unsupported(bound, what, why, "expand scale and bias before the export", tensor)
 

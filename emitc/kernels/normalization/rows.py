@@ -47,13 +47,13 @@ def require_rows(bound: BoundNode) -> None:
     """Refuses an input without elements, or without dimensions."""
     x = bound.input(0)
     if not x.shape or 0 in x.shape:
-        raise illegal(bound, f"{bound.node.op_type} has no row", f"its input is {list(x.shape)}", tensor=x)
+        raise illegal(bound, "has no row", f"its input is {list(x.shape)}", tensor=x)
 
 
 def require_depth(bound: BoundNode, depth: int, most: int) -> None:
     """Refuses rows of more than `most` elements."""
     if depth > most:
-        what, hint = f"{bound.node.op_type} over {depth} elements", "reduce the number of classes"
+        what, hint = f"over {depth} elements", "reduce the number of classes"
         raise unsupported(bound, what, f"the sum fits {most}", hint, bound.input(0))
 
 
@@ -61,17 +61,13 @@ def require_int8_output(bound: BoundNode, steps: int, zero_point: int) -> None:
     """Refuses another output quantization than the scale 1 / steps and the zero point that TFLite fixes for int8."""
     y = bound.output
     if (y.scale, y.zero_point) != (1 / steps, zero_point):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has another output scale than 1/{steps}, or another zero point than {zero_point}",
-            f"({y.scale!r}, {y.zero_point}) found, TFLite fixes them for int8",
-            tensor=y,
-        )
+        what = f"has another output scale than 1/{steps}, or another zero point than {zero_point}"
+        raise illegal(bound, what, f"({y.scale!r}, {y.zero_point}) found, TFLite fixes them for int8", tensor=y)
 
 
 def out_of_proportion_input(bound: BoundNode, why: str) -> Exception:
     """An input scale of which the arithmetic cannot hold the multiplier (exit code 2)."""
-    what = f"{bound.node.op_type} has an input scale that is out of proportion"
+    what = "has an input scale that is out of proportion"
     return illegal(bound, what, why, "quantize the model again", bound.input(0))
 
 

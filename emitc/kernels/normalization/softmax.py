@@ -89,11 +89,8 @@ def _from_onnx(op: type[Softmax]) -> Callable[[SourceNode], Parsed]:
         single = opset >= _SINGLE_AXIS
         axis = axis_of(node, node.integer("axis", -1 if single else 1), rank)
         if node.op_type.startswith("QLinear") and opset == 1 and axis != rank - 1:
-            raise node.unsupported(
-                f"{node.op_type} does not say whose Softmax it is",
-                f"without an opset its axis {axis} is one dimension, or that and all after it",
-                "quantize the model again",
-            )
+            why = f"without an opset its axis {axis} is one dimension, or that and all after it"
+            raise node.unsupported("does not say whose Softmax it is", why, "quantize the model again")
         return Parsed(op(1.0, axis, not single))
 
     return parse
@@ -194,13 +191,9 @@ def check(bound: BoundNode) -> None:
         check_onnx(bound)
         return
     if op.axis not in (-1, len(x.shape) - 1):
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} runs over dimension {op.axis} of {len(x.shape)}",
-            "TFLite's integer kernels run over the last dimension",
-            "report this, since TFLite has no such option",
-            x,
-        )
+        what = f"runs over dimension {op.axis} of {len(x.shape)}"
+        why = "TFLite's integer kernels run over the last dimension"
+        raise unsupported(bound, what, why, "report this, since TFLite has no such option", x)
     logarithm = isinstance(op, LogSoftmax)
     wider = [] if logarithm else [(DType.INT8, DType.INT16), (DType.INT16, DType.INT16)]
     require_dtypes(bound, [(DType.INT8, DType.INT8), *wider])
@@ -214,11 +207,10 @@ def check(bound: BoundNode) -> None:
     if logarithm:
         require_int8_output(bound, 16, 127)
     elif not fits or y.zero_point != y.dtype.range[0]:
-        what = f"SOFTMAX has another output scale than 1/{65536 if wide else 256}, or another zero point"
+        what = f"has another output scale than 1/{65536 if wide else 256}, or another zero point"
         raise illegal(bound, what, f"TFLite's softmax fixes them for {y.dtype.value}", tensor=y)
     if not x.shape or op.beta <= 0:
-        what = f"{bound.node.op_type} has no row or no positive beta"
-        raise illegal(bound, what, f"beta {op.beta}", tensor=x)
+        raise illegal(bound, "has no row or no positive beta", f"beta {op.beta}", tensor=x)
     if _factor(bound) <= 1.0:
         why = f"scale {x.scale!r} times beta {op.beta!r} leaves nothing of 26 fractional bits"
         raise out_of_proportion_input(bound, why)

@@ -87,18 +87,16 @@ def check(bound: BoundNode, beta: float) -> None:
     """Refuses other output scales than 2**-15, rows that are too long, and scales beyond fixed point."""
     y = bound.output
     if not near(y.scale, 2.0**-15):
-        what = "SOFTMAX has another output scale than 1/32768"
-        raise illegal(bound, what, "TFLite's int16 softmax fixes it", tensor=y)
+        raise illegal(bound, "has another output scale than 1/32768", "TFLite's int16 softmax fixes it", tensor=y)
     shape = bound.input(0).shape
     if not shape or not beta > 0:
-        raise illegal(bound, "SOFTMAX has no row or no positive beta", f"beta {beta}")
+        raise illegal(bound, "has no row or no positive beta", f"beta {beta}")
     if shape[-1] > _DEPTH_MAX:
-        what, why = f"SOFTMAX over {shape[-1]} elements", f"the sum fits {_DEPTH_MAX}"
+        what, why = f"over {shape[-1]} elements", f"the sum fits {_DEPTH_MAX}"
         raise unsupported(bound, what, why, "reduce the number of classes")
     factor = factor_of(bound, beta)
     if math.frexp(factor)[1] > _SHIFT_MAX or multiplier_of(factor).shift > _SHIFT_MAX:
-        why = f"differences are multiplied by {factor!r}, which takes them out of int32"
-        raise out_of_proportion_input(bound, why)
+        raise out_of_proportion_input(bound, f"differences are multiplied by {factor!r}, which takes them out of int32")
 
 
 def reference(bound: BoundNode, beta: float, values: Int64) -> Int64:

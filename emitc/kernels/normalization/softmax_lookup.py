@@ -45,10 +45,10 @@ def check(bound: BoundNode, rows: Rows) -> None:
     """Refuses an output scale whose inverse leaves float32, and rows that are too long."""
     y_scale, integer = np.float32(bound.output.scale), _is_integer(bound)
     if not (_FINEST if integer else 2.0**-100) <= float(y_scale) <= 2.0**100:
-        what = f"{bound.node.op_type} has an output scale that is out of proportion"
+        what = "has an output scale that is out of proportion"
         raise illegal(bound, what, f"{float(y_scale)!r}", "quantize the model again", bound.output)
     if integer and DType.INT16 in (bound.input(0).dtype, bound.output.dtype):
-        raise illegal(bound, f"{bound.node.op_type} has int16 tensors", "QLinearSoftmax takes 8 bits")
+        raise illegal(bound, "has int16 tensors", "QLinearSoftmax takes 8 bits")
     require_depth(bound, rows.depth, _MAX_DEPTH)
 
 

@@ -98,13 +98,9 @@ def _check(bound: BoundNode) -> None:
     payload, constants = bound.input(PAYLOAD), bound.optional(CONSTANTS)
     assert payload.data is not None
     if payload.data[:4] != _MAGIC or len(payload.data) % 4:
-        raise illegal(
-            bound,
-            "an NPU operator has no driver payload",
-            f"{len(payload.data)} bytes, first {payload.data[:4]!r}; COP1 and whole words are expected",
-            "compile the model again with vela, for the Ethos-U55 or U65",
-            payload,
-        )
+        why = f"{len(payload.data)} bytes, first {payload.data[:4]!r}; COP1 and whole words are expected"
+        hint = "compile the model again with vela, for the Ethos-U55 or U65"
+        raise illegal(bound, "has no driver payload", why, hint, payload)
     assert constants is None or constants.data is not None
     for tensor in (*real_inputs(bound), *bound.outputs):
         if tensor.dtype not in _INTEGERS:
@@ -113,13 +109,9 @@ def _check(bound: BoundNode) -> None:
     for offset, tensor in placed:
         size = int(np.prod([abs(d) for d in tensor.shape])) * tensor.dtype.bytes
         if offset + size > op.scratch_bytes:
-            raise illegal(
-                bound,
-                "a tensor of an NPU operator lies outside the scratch memory",
-                f"bytes {offset} to {offset + size} of {op.scratch_bytes}",
-                "compile the model again with vela",
-                tensor,
-            )
+            what = "has a tensor outside the scratch memory"
+            why = f"bytes {offset} to {offset + size} of {op.scratch_bytes}"
+            raise illegal(bound, what, why, "compile the model again with vela", tensor)
 
 
 def _placed_outputs(bound: BoundNode) -> tuple[tuple[int, Tensor], ...]:

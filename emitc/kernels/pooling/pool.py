@@ -87,12 +87,11 @@ def check(bound: BoundNode) -> None:
     require_output(bound, op.window, op.kernel_h, op.kernel_w)
     largest = _MAX_WINDOW >> (8 if x.dtype is DType.INT16 else 0)
     if op.kernel_h * op.kernel_w > largest:
-        raise illegal(bound, "a pooling window is too large", f"{largest} elements is the limit")
+        raise illegal(bound, "has a window that is too large", f"{largest} elements is the limit")
     if not op.window.covers(x.shape[1], x.shape[2], op.kernel_h, op.kernel_w):
         dilation = f"{op.window.dilation_h}x{op.window.dilation_w}"
         why = f"{op.kernel_h}x{op.kernel_w} dilated by {dilation} steps over the input"
-        what = f"{bound.node.op_type} has a window that meets no value"
-        raise unsupported(bound, what, why, "pad in a separate operator", x)
+        raise unsupported(bound, "has a window that meets no value", why, "pad in a separate operator", x)
 
 
 def _check_quantization(bound: BoundNode) -> None:
@@ -103,14 +102,12 @@ def _check_quantization(bound: BoundNode) -> None:
     if isinstance(op, AveragePool2D) and op.numerics.float_scale:
         reach = max(x.zero_point - x.dtype.range[0], x.dtype.range[1] - x.zero_point)
         if op.kernel_h * op.kernel_w * reach >= 1 << 31:
-            what = f"{bound.node.op_type} over {op.kernel_h * op.kernel_w} elements"
+            what = f"over {op.kernel_h * op.kernel_w} elements"
             raise unsupported(bound, what, "their sum can leave int32", "reduce in several steps", x)
         if not 2.0**-30 <= x.scale / y.scale <= 2.0**30:
             raise out_of_proportion(bound, f"{x.scale!r} in, {y.scale!r} out")
     elif abs(x.scale - y.scale) > (0 if op.numerics.float_scale else 1e-6) or x.zero_point != y.zero_point:
-        raise illegal(
-            bound, f"{bound.node.op_type} changes scale or zero point", "input and output must share them", tensor=y
-        )
+        raise illegal(bound, "changes scale or zero point", "input and output must share them", tensor=y)
 
 
 def _sum(taps: Iterator[tuple[int, int, Int64]]) -> Int64:

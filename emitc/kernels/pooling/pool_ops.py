@@ -86,7 +86,7 @@ def _onnx_parse(node: SourceNode) -> tuple[Window, int, int, Padding]:
     height, width = image_size(node)
     if node.integer("channels_last", 0, 0, 1):
         raise node.unsupported(
-            f"{node.op_type} with channels_last is not supported", "images are NCHW in ONNX", "export the model in NCHW"
+            "with channels_last is not supported", "images are NCHW in ONNX", "export the model in NCHW"
         )
     if node.kind.startswith("Global"):
         return Window(1, 1, Padding()), height, width, Padding()
@@ -135,11 +135,8 @@ def average_from_onnx(node: SourceNode) -> Parsed:
 
 def max_from_onnx(node: SourceNode) -> Parsed:
     if len(node.outputs) > 1:
-        raise node.unsupported(
-            f"{node.op_type} with the output Indices is not supported",
-            "there is code for the values only",
-            "export the model without MaxUnpool",
-        )
+        what = "with the output Indices is not supported"
+        raise node.unsupported(what, "there is code for the values only", "export the model without MaxUnpool")
     window, kernel_h, kernel_w, _ = _onnx_parse(node)
     return Parsed(MaxPool2D(window, kernel_h, kernel_w, "NONE"))
 

@@ -36,12 +36,9 @@ def check(bound: BoundNode) -> None:
     """Refuses other types, which the format does not have."""
     dtypes = tuple(t.dtype for t in bound.outputs)
     if bound.input(0).dtype is not DType.FLOAT32 or dtypes != _TYPES:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} from {bound.input(0).dtype.value} to {', '.join(t.value for t in dtypes)} is not supported",
-            "there is code for float32 to uint8, float32 and uint8",
-            "export the model again",
-        )
+        what = f"from {bound.input(0).dtype.value} to {', '.join(t.value for t in dtypes)} is not supported"
+        why = "there is code for float32 to uint8, float32 and uint8"
+        raise unsupported(bound, what, why, "export the model again")
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

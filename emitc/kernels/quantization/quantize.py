@@ -65,10 +65,7 @@ def _require_scales(bound: BoundNode, tensor: Tensor) -> None:
     q = tensor.quantization
     if q is None or (not q.per_tensor and (q.axis >= len(tensor.shape) or tensor.shape[q.axis] != len(q.scales))):
         raise illegal(
-            bound,
-            f"{bound.node.op_type} has scales that do not fit its tensor",
-            "one, or one for each slice of an axis",
-            tensor=tensor,
+            bound, "has scales that do not fit its tensor", "one, or one for each slice of an axis", tensor=tensor
         )
 
 
@@ -91,13 +88,8 @@ def check_quantize(bound: BoundNode) -> None:
     require_dtypes(bound, _QUANTIZED, [(a, b) for a in others for b in others if b is not DType.FLOAT32])
     for tensor in (x, y):
         if tensor.dtype is DType.INT32 and tensor.zero_point != 0:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} has an int32 tensor with a zero point",
-                "TFLite's int32 tensors are symmetric",
-                "quantize the model again",
-                tensor,
-            )
+            what = "has an int32 tensor with a zero point"
+            raise illegal(bound, what, "TFLite's int32 tensors are symmetric", "quantize the model again", tensor)
     if x.dtype is not DType.FLOAT32:
         low, high = x.dtype.range
         # A left shift of int32 wraps, as TFLite Micro's does.

@@ -100,7 +100,7 @@ def _from_onnx(op: type[Codes], node: SourceNode) -> Parsed:
     axis = node.integer("axis", 1)
     needs_axis = block_size > 0 or node.input(SCALE).elements != 1
     if needs_axis and not -rank <= axis < rank:
-        raise node.refusal(f"{node.op_type} has axis {axis}", f"the tensor has {rank} dimensions")
+        raise node.refusal(f"has axis {axis}", f"the tensor has {rank} dimensions")
     fields = str(node.attribute("element")), axis % rank if needs_axis else 0, block_size
     return Parsed(op(*fields), tuple(range(len(node.inputs))))
 
@@ -127,28 +127,16 @@ def _require_scales(bound: BoundNode) -> None:
     scale, zero = bound.input(SCALE), bound.optional(ZERO)
     expected = _scale_shape(bound)
     if scale.shape != expected and (bound.op(Codes).block_size > 0 or scale.elements != 1):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has scales of shape {list(scale.shape)}",
-            f"{list(expected)}{'' if bound.op(Codes).block_size else ', or one value'} is expected",
-            tensor=scale,
-        )
+        why = f"{list(expected)}{'' if bound.op(Codes).block_size else ', or one value'} is expected"
+        raise illegal(bound, f"has scales of shape {list(scale.shape)}", why, tensor=scale)
     if zero is not None and zero.shape != scale.shape and not zero.elements == scale.elements == 1:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has zero points of shape {list(zero.shape)}",
-            f"there is one for each of the scales {list(scale.shape)}",
-            tensor=zero,
-        )
+        why = f"there is one for each of the scales {list(scale.shape)}"
+        raise illegal(bound, f"has zero points of shape {list(zero.shape)}", why, tensor=zero)
     values = scale.array().astype(np.float64).reshape(-1) if scale.is_constant else np.zeros(1)
     wrong = values[~(np.isfinite(values) & (values >= 0))]
     if wrong.size:
         raise illegal(
-            bound,
-            f"{bound.node.op_type} has a scale that is negative or not finite",
-            f"{wrong[0]:g}",
-            "quantize the model again",
-            scale,
+            bound, "has a scale that is negative or not finite", f"{wrong[0]:g}", "quantize the model again", scale
         )
 
 
@@ -156,13 +144,8 @@ def _require_zero_point_0(bound: BoundNode) -> None:
     """Refuses a zero point that is not known to be 0, for types that have no other."""
     zero = bound.optional(ZERO)
     if zero is not None and not (zero.is_constant and not zero.array().any()):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} of {bound.op(Codes).element} has a zero point that is not 0",
-            "this type has none",
-            "export the model again, without zero points",
-            zero,
-        )
+        what = f"of {bound.op(Codes).element} has a zero point that is not 0"
+        raise illegal(bound, what, "this type has none", "export the model again, without zero points", zero)
 
 
 _TO = (*(name for name in INTEGERS if name != "int32"), *SMALL_FLOATS)
@@ -178,13 +161,9 @@ def check(bound: BoundNode) -> None:
     zero = bound.optional(ZERO)
     dtypes = (real.dtype, bound.input(SCALE).dtype, code.dtype, storage if zero is None else zero.dtype)
     if element not in elements or dtypes != (DType.FLOAT32, DType.FLOAT32, storage, storage):
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} between {real.dtype.value} and {element} is not supported",
-            f"there is code for float32 with {', '.join(elements)}, and scale and zero point of these types",
-            "quantize the model to int8",
-            code,
-        )
+        what = f"between {real.dtype.value} and {element} is not supported"
+        why = f"there is code for float32 with {', '.join(elements)}, and scale and zero point of these types"
+        raise unsupported(bound, what, why, "quantize the model to int8", code)
     _require_scales(bound)
     if element in SMALL_FLOATS or element == "int32":
         _require_zero_point_0(bound)

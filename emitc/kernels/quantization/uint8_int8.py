@@ -35,12 +35,8 @@ def check(bound: BoundNode) -> None:
     bias = _bias(bound)
     moved = tuple(zero_point + bias for zero_point in x.quantization.zero_points)
     if (x.quantization.scales, moved) != (y.quantization.scales, y.quantization.zero_points):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} changes real values",
-            f"the scales must be equal, and the zero points must differ by {bias}",
-            tensor=y,
-        )
+        why = f"the scales must be equal, and the zero points must differ by {bias}"
+        raise illegal(bound, "changes real values", why, tensor=y)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:

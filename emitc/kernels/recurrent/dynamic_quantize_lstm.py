@@ -60,7 +60,7 @@ def check(bound: BoundNode) -> None:
     shapes: dict[int, Shape] = recurrence.operand_shapes(bound, GATES)
     shapes |= {W: (s.directions, s.inputs, rows), R: (s.directions, s.units, rows)}
     weights = [bound.input(position) for position in (W, _W_SCALE, _W_ZERO, R, _R_SCALE, _R_ZERO)]
-    what = f"{bound.node.op_type} with computed weights is not supported"
+    what = "with computed weights is not supported"
     why = "weights, their scales and their zero points are constants in the generated code"
     require_constants(bound, weights, what, why, "export the model with constant weights")
     for position in (_W_SCALE, _W_ZERO, _R_SCALE, _R_ZERO):
@@ -71,11 +71,11 @@ def check(bound: BoundNode) -> None:
     for position in (_W_ZERO, _R_ZERO):
         zeros = bound.input(position).array().reshape(s.directions, -1)
         if not (zeros == zeros[:, :1]).all():
-            what = f"{bound.node.op_type} with zero points that differ within a direction is not supported"
+            what = "with zero points that differ within a direction is not supported"
             hint = "quantize the weights with zero points of 0"
             raise unsupported(bound, what, "there is one for all gates", hint, bound.input(position))
     if max(s.inputs, s.units) > _MAX_PRODUCTS:
-        what = f"{bound.node.op_type} with sums of {max(s.inputs, s.units)} products is not supported"
+        what = f"with sums of {max(s.inputs, s.units)} products is not supported"
         raise unsupported(bound, what, f"{_MAX_PRODUCTS} fit an int32 sum", "make the layer smaller")
 
 
@@ -86,7 +86,7 @@ def _require_types(bound: BoundNode) -> None:
             allowed = (bound.input(W if position == _W_ZERO else R).dtype,)
         if tensor is not None and tensor.dtype not in allowed:
             why = f"{' or '.join(dtype.value for dtype in allowed)} is expected"
-            raise illegal(bound, f"{bound.node.op_type} has an input of type {tensor.dtype.value}", why, tensor=tensor)
+            raise illegal(bound, f"has an input of type {tensor.dtype.value}", why, tensor=tensor)
 
 
 def _centred(bound: BoundNode, weights: int, zero: int) -> tuple[Int64, Int64]:

@@ -63,49 +63,39 @@ def settings_of(
     """
     weights = node.input(R).shape
     if len(weights) != 3:
-        raise node.refusal(f"{node.op_type} has recurrent weights of rank {len(weights)}", "rank 3 is expected")
+        raise node.refusal(f"has recurrent weights of rank {len(weights)}", "rank 3 is expected")
     units = weights[units_at]
     direction = node.attribute("direction", "forward")
     if direction not in _DIRECTIONS:
-        raise node.refusal(f"{node.op_type} has direction {direction}", f"it is one of {', '.join(_DIRECTIONS)}")
+        raise node.refusal(f"has direction {direction}", f"it is one of {', '.join(_DIRECTIONS)}")
     layout = node.integer("layout", 0, 0, 1)
     if node.integer("hidden_size", units) != units:
         raise node.refusal(
-            f"{node.op_type} has hidden_size {node.attributes['hidden_size']}",
-            f"the recurrent weights are for {units} units",
+            f"has hidden_size {node.attributes['hidden_size']}", f"the recurrent weights are for {units} units"
         )
     names = str(node.attributes.get("activations", "")).lower().split(",")
     if tuple(names) not in (("",), activations, activations * 2):
-        raise node.unsupported(
-            f"{node.op_type} with activations {', '.join(names)} is not supported",
-            f"there is code for {', '.join(activations)}",
-            "export the model with the default activations",
-        )
+        what = f"with activations {', '.join(names)} is not supported"
+        hint = "export the model with the default activations"
+        raise node.unsupported(what, f"there is code for {', '.join(activations)}", hint)
     if "clip" in node.attributes:
         raise node.unsupported(
-            f"{node.op_type} with a clip is not supported",
-            "the activations take sums of any size",
-            "export the model without it",
+            "with a clip is not supported", "the activations take sums of any size", "export the model without it"
         )
     if node.integer("input_forget", 0):
-        raise node.unsupported(
-            f"{node.op_type} with coupled input and forget gates is not supported",
-            "there is code for input_forget = 0",
-            "export the model without it",
-        )
+        what = "with coupled input and forget gates is not supported"
+        raise node.unsupported(what, "there is code for input_forget = 0", "export the model without it")
     present = node.attributes.get("outputs_present", (0,))
     outputs = tuple(int(v) for v in present) if isinstance(present, tuple) else (0,)
     x = node.input(X).shape
     if len(x) != 3:
-        raise node.refusal(f"{node.op_type} has an input of rank {len(x)}", "rank 3 is expected")
+        raise node.refusal(f"has an input of rank {len(x)}", "rank 3 is expected")
     if node.has_input(SEQUENCE_LENGTHS):
         lengths, steps = node.constant(SEQUENCE_LENGTHS, "sequence lengths"), x[1 if layout else 0]
         if not (lengths == steps).all():
-            raise node.unsupported(
-                f"{node.op_type} with sequences of different lengths is not supported",
-                f"every sequence has {steps} steps in the generated code",
-                "leave out the sequence lengths",
-            )
+            what = "with sequences of different lengths is not supported"
+            why = f"every sequence has {steps} steps in the generated code"
+            raise node.unsupported(what, why, "leave out the sequence lengths")
     return units, str(direction), layout, outputs
 
 
@@ -128,19 +118,16 @@ def require_input_shapes(bound: BoundNode, expected: Mapping[int, Shape]) -> Non
     for position, shape in expected.items():
         tensor = bound.optional(position)
         if tensor is not None and tensor.shape != shape:
-            what = f"{bound.node.op_type} has an input {list(tensor.shape)}"
-            raise illegal(bound, what, f"{list(shape)} is expected", tensor=tensor)
+            raise illegal(bound, f"has an input {list(tensor.shape)}", f"{list(shape)} is expected", tensor=tensor)
 
 
 def require_shapes(bound: BoundNode, expected: Mapping[int, Shape]) -> None:
     """Refuses operands of other shapes than expected (by position), and empty ones."""
     if 0 in bound.input(X).shape or 0 in bound.input(R).shape:
-        raise illegal(bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", tensor=bound.input(X))
+        raise illegal(bound, "has an empty input", "a dimension is 0", tensor=bound.input(X))
     require_input_shapes(bound, expected)
     if len(bound.op(Recurrent).outputs) != len(bound.outputs):
-        raise unsupported(
-            bound, f"{bound.node.op_type} has other outputs than it names", "one is missing", "export the model again"
-        )
+        raise unsupported(bound, "has other outputs than it names", "one is missing", "export the model again")
 
 
 def operand_shapes(bound: BoundNode, gates: int) -> dict[int, Shape]:

@@ -71,25 +71,23 @@ def from_tflite(node: SourceNode) -> Parsed:
     """The options. Refuses variants of the cell by the inputs that they have, or lack."""
     wanted = _INPUTS if len(node.inputs) <= _INPUTS else _ALL_INPUTS
     if len(node.inputs) != wanted or len(node.outputs) != 1:
-        raise node.refusal(
-            f"{node.op_type} has {len(node.inputs)} inputs and {len(node.outputs)} outputs",
-            f"{_INPUTS} or {_ALL_INPUTS} inputs and one output are expected",
-            "the file is damaged: export the model again",
-        )
+        why = f"{_INPUTS} or {_ALL_INPUTS} inputs and one output are expected"
+        hint = "the file is damaged: export the model again"
+        raise node.refusal(f"has {len(node.inputs)} inputs and {len(node.outputs)} outputs", why, hint)
     node.text("fused_activation_function", ("TANH",))
     none = "TFLite Micro, whose result is to be matched, has none"
     variants = ((_PEEPHOLES, "peepholes"), (_PROJECTION, "a projection"), (_NORMALIZATION, "layer normalization"))
     for positions, what in variants:
         if any(node.has_input(position) for position in positions):
-            raise node.unsupported(f"{node.op_type} with {what} is not supported", none, "train the net without")
+            raise node.unsupported(f"with {what} is not supported", none, "train the net without")
     if not all(node.has_input(position) for position in (INPUT_WEIGHTS, STATE_WEIGHTS, BIASES)):
-        what = f"{node.op_type} with coupled input and forget gates is not supported"
+        what = "with coupled input and forget gates is not supported"
         raise node.unsupported(what, none, "train the net with an input gate of its own")
     for position in _OPERANDS:
         node.input(position)
     clip = node.real("cell_clip", 0.0)
     if clip < 0.0:
-        raise node.refusal(f"{node.op_type} has cell_clip {clip!r}", "it is a magnitude, or 0")
+        raise node.refusal(f"has cell_clip {clip!r}", "it is a magnitude, or 0")
     op = UnidirectionalSequenceLstm(bool(node.attribute("time_major", False)), clip)
     return Parsed(op, _OPERANDS, states=(HIDDEN, CELL))
 
@@ -133,7 +131,7 @@ def check(bound: BoundNode) -> None:
     require_rank(bound, bound.input(X), 3)
     require_rank(bound, bound.input(INPUT[0]), 2)
     weights = [bound.input(position) for position in (*INPUT, *RECURRENT, *_B)]
-    what = f"{bound.node.op_type} with computed weights is not supported"
+    what = "with computed weights is not supported"
     require_constants(
         bound, weights, what, "weights and bias must be constants", "export the model with constant weights"
     )
@@ -146,7 +144,7 @@ def check(bound: BoundNode) -> None:
 def _require_shapes(bound: BoundNode) -> None:
     s = sizes_of(bound)
     if min(s.batches, s.steps, s.inputs, s.units) < 1:
-        raise illegal(bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", tensor=bound.input(X))
+        raise illegal(bound, "has an empty input", "a dimension is 0", tensor=bound.input(X))
     expected: dict[int, Shape] = dict.fromkeys(INPUT, (s.units, s.inputs))
     expected |= dict.fromkeys(RECURRENT, (s.units, s.units))
     expected |= {**dict.fromkeys(_B, (s.units,)), **dict.fromkeys((_H, _C), (s.batches, s.units))}
@@ -162,29 +160,21 @@ def _require_scales(bound: BoundNode) -> None:
         int16x8.require_symmetric(bound)
     for tensor in (*(bound.input(position) for position in (*INPUT, *RECURRENT)), c):
         if tensor.zero_point:
-            raise illegal(
-                bound, f"{bound.node.op_type} has weights or a cell state with a zero point", "they are symmetric in TFLite",
-                "quantize the model again", tensor,
-            )  # fmt: skip
+            what = "has weights or a cell state with a zero point"
+            raise illegal(bound, what, "they are symmetric in TFLite", "quantize the model again", tensor)
     if (h.scale, h.zero_point) != (y.scale, y.zero_point):
         raise illegal(
-            bound, f"{bound.node.op_type} has an output quantized otherwise than its hidden state", "they are the same values",
-            tensor=y
-        )  # fmt: skip
+            bound, "has an output quantized otherwise than its hidden state", "they are the same values", tensor=y
+        )
     mantissa, exponent = math.frexp(c.scale)
     if mantissa != 0.5 or not -12 - MAX_LEFT <= exponent - 1 <= MAX_LEFT - 12:
-        raise illegal(
-            bound, f"{bound.node.op_type} has the scale {c.scale!r} for its cell state",
-            f"a power of two from 2**{-12 - MAX_LEFT} to 2**{MAX_LEFT - 12} is expected", "quantize the model again", c,
-        )  # fmt: skip
+        why = f"a power of two from 2**{-12 - MAX_LEFT} to 2**{MAX_LEFT - 12} is expected"
+        raise illegal(bound, f"has the scale {c.scale!r} for its cell state", why, "quantize the model again", c)
     gates, products = _real_factors(bound)
     limit = int16x8.FACTOR_LIMIT if is_int16(bound) else FACTOR_LIMIT
     if max(gates) >= limit or max(products) > 1.0:
-        raise illegal(
-            bound, "an output scale is out of proportion",
-            f"the largest factors are {max(gates)!r} of a gate and {max(products)!r} of a product of gates",
-            "quantize again", y,
-        )  # fmt: skip
+        why = f"the largest factors are {max(gates)!r} of a gate and {max(products)!r} of a product of gates"
+        raise illegal(bound, "has an output scale that is out of proportion", why, "quantize again", y)
 
 
 def _require_sums(bound: BoundNode) -> None:
@@ -195,10 +185,9 @@ def _require_sums(bound: BoundNode) -> None:
         if bias is not None:
             worst = worst + np.abs(bound.input(bias).array().astype(np.int64))
         if int(worst.max()) > limit:
-            raise illegal(
-                bound, f"an accumulator can overflow {48 if wide else 32} bits", f"a sum can reach {int(worst.max())}",
-                "quantize the model again: weights or bias of this size are not meaningful", bound.input(weights),
-            )  # fmt: skip
+            what = f"can overflow an accumulator of {48 if wide else 32} bits"
+            hint = "quantize the model again: weights or bias of this size are not meaningful"
+            raise illegal(bound, what, f"a sum can reach {int(worst.max())}", hint, bound.input(weights))
 
 
 def recurrent_parts(bound: BoundNode) -> list[float]:

@@ -90,15 +90,17 @@ def check(bound: BoundNode) -> None:
         require_one_scale(bound, feature, time)
     for tensor in (x, feature, time, memory):
         require_rank(bound, tensor, 2)
-    what, why = "SVDF with computed weights is not supported", "weights and bias must be constants"
+    what, why = "with computed weights is not supported", "weights and bias must be constants"
     require_constants(bound, (feature, time, bias), what, why, "export the model with constant weights")
     filters, depth = feature.shape
     rank = bound.op(Svdf).rank
     if min(*x.shape, *feature.shape, *time.shape) < 1 or filters % rank:
         raise illegal(
-            bound, "SVDF has sizes that do not fit", f"{filters} filters of {depth} values, {rank} for each output",
-            tensor=feature
-        )  # fmt: skip
+            bound,
+            "has sizes that do not fit",
+            f"{filters} filters of {depth} values, {rank} for each output",
+            tensor=feature,
+        )
     expected: dict[int, Shape] = {
         X: (x.shape[0], depth),
         TIME: (filters, time.shape[1]),
@@ -125,28 +127,23 @@ def _require_symmetric(bound: BoundNode) -> None:
     for position in (FEATURE, TIME, *((MEMORY,) if wide else ())):
         tensor = bound.input(position)
         if tensor.zero_point:
-            raise illegal(
-                bound, "SVDF has weights or a 16-bit memory with a zero point", "they are symmetric in TFLite's scheme",
-                "quantize the model again", tensor,
-            )  # fmt: skip
+            what = "has weights or a 16-bit memory with a zero point"
+            raise illegal(bound, what, "they are symmetric in TFLite's scheme", "quantize the model again", tensor)
 
 
 def _require_range(bound: BoundNode) -> None:
     """Refuses factors out of proportion, and scores whose sum can leave 32 bits."""
     factors = _factors(bound)
     if not all(0.0 <= factor < FACTOR_LIMIT for factor in factors):
-        raise illegal(
-            bound, "an output scale is out of proportion", f"the factors of scales are {factors[0]!r} and {factors[1]!r}",
-            "quantize again", bound.output,
-        )  # fmt: skip
+        why = f"the factors of scales are {factors[0]!r} and {factors[1]!r}"
+        raise illegal(bound, "has an output scale that is out of proportion", why, "quantize again", bound.output)
     weights = bound.input(FEATURE).array().astype(np.int64)
     # The products with inputs as they are, and those with the zero point that are taken off in front.
     worst = int(np.abs(weights).sum(axis=1).max()) * 256
     if worst > INT32_MAX:
-        raise illegal(
-            bound, "an accumulator can overflow 32 bits", f"a filter's score can reach {worst}",
-            "quantize the model again: weights of this size are not meaningful", bound.input(FEATURE),
-        )  # fmt: skip
+        what = "can overflow an accumulator of 32 bits"
+        hint = "quantize the model again: weights of this size are not meaningful"
+        raise illegal(bound, what, f"a filter's score can reach {worst}", hint, bound.input(FEATURE))
 
 
 def _whole(tensor: Tensor) -> Clamp:

@@ -44,9 +44,7 @@ def _from_tflite(op: type[ArgExtremum], node: SourceNode) -> Parsed:
     node.counts((2, 2))
     axes, rank = node.constant_integers(1, "axis"), len(node.input(0).shape)
     if len(axes) != 1 or not -rank <= axes[0] < rank:
-        raise node.refusal(
-            f"{node.op_type} has axis {list(axes)}", f"the input has {rank} dimensions", tensor=node.input(0)
-        )
+        raise node.refusal(f"has axis {list(axes)}", f"the input has {rank} dimensions", tensor=node.input(0))
     return Parsed(op(axes[0] % rank))
 
 

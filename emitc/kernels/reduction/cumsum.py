@@ -37,9 +37,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     node.counts((2, 2))
     axes, rank = node.constant_integers(1, "axis"), len(node.input(0).shape)
     if len(axes) != 1 or not -rank <= axes[0] < rank:
-        raise node.refusal(
-            f"{node.op_type} has the axes {list(axes)}", f"one in [{-rank}, {rank}) is expected", tensor=node.input(1)
-        )
+        raise node.refusal(f"has the axes {list(axes)}", f"one in [{-rank}, {rank}) is expected", tensor=node.input(1))
     flags = (bool(node.attribute(name, False)) for name in ("exclusive", "reverse"))
     return Parsed(CumSum(axes[0] % rank, *flags, numerics=plain_numerics(node)))
 

@@ -68,9 +68,7 @@ def reduction_from_tflite(op: type[Reduction], node: SourceNode) -> Parsed:
     # A scalar has no dimension to name; what is listed then goes unused.
     axes = [axis % rank if -rank <= axis < rank else -1 for axis in listed] if rank else []
     if -1 in axes:
-        raise node.refusal(
-            f"{node.op_type} has axes {list(listed)}", f"the input has {rank} dimensions", tensor=node.input(0)
-        )
+        raise node.refusal(f"has axes {list(listed)}", f"the input has {rank} dimensions", tensor=node.input(0))
     keep_dims = bool(node.integer("keep_dims", 0, 0, 1))
     return Parsed(op(tuple(sorted(set(axes))), keep_dims, numerics=plain_numerics(node)))
 
@@ -83,7 +81,7 @@ def reduction_from_onnx(op: type[Reduction], node: SourceNode) -> Parsed:
 
 def require_elements(bound: BoundNode) -> None:
     if 0 in bound.input(0).shape:
-        raise illegal(bound, f"{bound.node.op_type} has an empty input", "a dimension is 0", tensor=bound.input(0))
+        raise illegal(bound, "has an empty input", "a dimension is 0", tensor=bound.input(0))
 
 
 def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
@@ -142,25 +140,16 @@ def check(bound: BoundNode) -> None:
         )
     groups = groups_of(x.shape, bound.op(Reduction).axes)
     if max(sum(g.reduced for g in groups), sum(not g.reduced for g in groups)) > _GROUPS:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} over axes {list(bound.op(Reduction).axes)} of {list(x.shape)} is not supported",
-            f"kept and reduced dimensions alternate more than {_GROUPS} times",
-            "reduce in several steps",
-            x,
-        )
+        what = f"over axes {list(bound.op(Reduction).axes)} of {list(x.shape)} is not supported"
+        why = f"kept and reduced dimensions alternate more than {_GROUPS} times"
+        raise unsupported(bound, what, why, "reduce in several steps", x)
 
 
 def _largest_sum(bound: BoundNode, reach: int) -> int:
     """What a sum of values of at most `reach` in magnitude cannot exceed. Refuses what int32 does not hold."""
     if reach * _count(bound) >= 1 << _INT32_BITS:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} over {_count(bound)} elements",
-            "their sum can leave int32",
-            "reduce in several steps",
-            bound.input(0),
-        )
+        what = f"over {_count(bound)} elements"
+        raise unsupported(bound, what, "their sum can leave int32", "reduce in several steps", bound.input(0))
     return reach * _count(bound)
 
 

@@ -43,10 +43,10 @@ def _from_tflite(op: type[Resize], node: SourceNode) -> Parsed:
     node.counts((2, 2))
     size = node.constant_integers(1, "size")
     if len(size) != 2 or not all(0 < s <= _MAX_SIZE for s in size):
-        raise node.refusal(f"{node.op_type} asks for the size {list(size)}", f"two numbers, 1 to {_MAX_SIZE}")
+        raise node.refusal(f"asks for the size {list(size)}", f"two numbers, 1 to {_MAX_SIZE}")
     corners, half = (bool(node.attribute(name, False)) for name in ("align_corners", "half_pixel_centers"))
     if op is ResizeBilinear and corners and half:
-        raise node.refusal("RESIZE_BILINEAR has align_corners and half_pixel_centers", "only one of them can hold")
+        raise node.refusal("has align_corners and half_pixel_centers", "only one of them can hold")
     return Parsed(op(*size, corners, half))
 
 
@@ -55,13 +55,8 @@ def _check_image(bound: BoundNode) -> None:
     require_rank(bound, x, 4)
     require_same_type(bound)
     if not all(0 < size <= _MAX_SIZE for size in x.shape[1:3]):
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} of an image of {x.shape[1]}x{x.shape[2]}",
-            f"{_MAX_SIZE} is the limit",
-            "resize before the model",
-            x,
-        )
+        what = f"of an image of {x.shape[1]}x{x.shape[2]}"
+        raise unsupported(bound, what, f"{_MAX_SIZE} is the limit", "resize before the model", x)
 
 
 def _check_bilinear(bound: BoundNode) -> None:
@@ -78,7 +73,7 @@ def _check_bilinear(bound: BoundNode) -> None:
         if (wanted - 1) * factor + offset >= size * _ONE:
             raise unsupported(
                 bound,
-                f"RESIZE_BILINEAR from {size} to {wanted} {what} reads outside its input",
+                f"from {size} to {wanted} {what} reads outside its input",
                 "positions are kept to 10 bits, and the rounding of the factor adds up to more than a pixel",
                 "resize in two steps",
                 bound.input(0),

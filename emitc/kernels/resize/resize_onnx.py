@@ -82,9 +82,7 @@ def from_onnx(node: SourceNode) -> Parsed:
     rule = "asymmetric" if old else _choice(node, "coordinate_transformation_mode", COORDINATES, "half_pixel")
     if node.integer("antialias", 0):
         raise node.unsupported(
-            f"{node.op_type} with antialias is not supported",
-            "there is code without",
-            "export the model without antialias",
+            "with antialias is not supported", "there is code without", "export the model without antialias"
         )
     axes = _axes(node, rule, old)
     value = node.real("extrapolation_value", 0.0) if rule == "tf_crop_and_resize" else None
@@ -109,16 +107,12 @@ def _axes(node: SourceNode, rule: str, old: bool) -> tuple[Axis, ...]:
     if not old and node.has_input(3) and node.input(3).elements:
         sizes = node.constant_integers(3, "sizes")
     if len(sizes or scales) != len(chosen) or (sizes and scales):
-        raise node.refusal(
-            f"{node.op_type} has {len(scales)} scales and {len(sizes)} sizes",
-            f"one or the other is expected for each of {len(chosen)} dimensions",
-        )
+        why = f"one or the other is expected for each of {len(chosen)} dimensions"
+        raise node.refusal(f"has {len(scales)} scales and {len(sizes)} sizes", why)
     roi = _reals(node, 1, "roi") if rule == "tf_crop_and_resize" else ()
     if len(roi) not in (0, 2 * len(chosen)) or any(abs(r) > _MAX_ROI for r in roi):
-        raise node.refusal(
-            f"{node.op_type} has the region {list(roi)}",
-            f"a start and an end for each of {len(chosen)} dimensions are expected, within a million",
-        )
+        why = f"a start and an end for each of {len(chosen)} dimensions are expected, within a million"
+        raise node.refusal(f"has the region {list(roi)}", why)
     axes = [Axis(size, size) for size in shape]
     for i, axis in enumerate(chosen):
         region = (roi[i], roi[len(chosen) + i]) if roi else (0.0, 1.0)
@@ -131,7 +125,7 @@ def _axes(node: SourceNode, rule: str, old: bool) -> tuple[Axis, ...]:
     if sizes:
         axes = _in_proportion(node, axes, chosen)
     if any(not 0 < axis.wanted <= MAX_TENSOR_BYTES for axis in axes):
-        raise node.refusal(f"{node.op_type} to {[axis.wanted for axis in axes]}", "positive sizes are expected")
+        raise node.refusal(f"to {[axis.wanted for axis in axes]}", "positive sizes are expected")
     unchanged = all(axis.wanted == axis.size for axis in axes)  # then ONNX Runtime copies, whatever the scales
     return tuple(Axis(axis.size, axis.size) for axis in axes) if unchanged else tuple(axes)
 
@@ -160,7 +154,7 @@ def _reals(node: SourceNode, position: int, what: str, *, old: bool = False) -> 
         value = node.attribute(what)
         values = tuple(float(v) for v in value) if isinstance(value, tuple) else ()
     if not all(math.isfinite(v) and (what == "roi" or 0 < v <= 1 << 26) for v in values):
-        raise node.refusal(f"{node.op_type} has {what} {list(values)}", "finite, positive numbers")
+        raise node.refusal(f"has {what} {list(values)}", "finite, positive numbers")
     return values
 
 
@@ -172,11 +166,8 @@ def _first(node: SourceNode, mode: str, axes: tuple[Axis, ...]) -> int:
     for first in range(last, -1, -1):
         if all(i in (first, first + 1) for i in resized):
             return first
-    raise node.unsupported(
-        f"{node.op_type} with mode {mode} over dimensions {resized} is not supported",
-        "there is code for two neighbouring dimensions",
-        "resize in several steps",
-    )
+    what = f"with mode {mode} over dimensions {resized} is not supported"
+    raise node.unsupported(what, "there is code for two neighbouring dimensions", "resize in several steps")
 
 
 # ---- checks ----
@@ -193,13 +184,9 @@ def check(bound: BoundNode) -> None:
     if isinstance(op, NearestResample):
         require_same_values(bound, x, y)
         if isinstance(op, CroppedResample) and op.numerics is Numerics.QOPERATOR and x.quantization is not None:
-            raise unsupported(
-                bound,
-                f"{bound.node.op_type} of quantized integers with an extrapolation value is not supported",
-                "the number means another value in int8 than it does in uint8",
-                "resize the dequantized values",
-                x,
-            )
+            what = "of quantized integers with an extrapolation value is not supported"
+            why = "the number means another value in int8 than it does in uint8"
+            raise unsupported(bound, what, why, "resize the dequantized values", x)
         require_pickable(bound, x.shape, _positions(op))
         return
     assert isinstance(op, WeightedResample)
@@ -210,13 +197,9 @@ def check(bound: BoundNode) -> None:
     if x.dtype is DType.INT8:
         require_quantization(bound, x, y)
     if any(axis.wanted > _MAX_TABLE for axis in op.axes[op.first : op.first + 2]):
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} to {list(output_shapes(bound)[0])} is not supported",
-            f"{_MAX_TABLE} rows or columns are the limit",
-            "resize before or after the model",
-            x,
-        )
+        what = f"to {list(output_shapes(bound)[0])} is not supported"
+        why = f"{_MAX_TABLE} rows or columns are the limit"
+        raise unsupported(bound, what, why, "resize before or after the model", x)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -69,13 +69,9 @@ def require_pickable(bound: BoundNode, shape: Shape, positions: Sequence[Int64])
         return
     for size, axis in zip(shape, positions, strict=True):
         if axis.size > _MAX_POSITIONS and not _is_whole(axis, size):
-            raise unsupported(
-                bound,
-                f"{bound.node.op_type} with {axis.size} positions along one dimension is not supported",
-                f"they go into a table, and {_MAX_POSITIONS} is the limit",
-                "split the operator",
-                bound.output,
-            )
+            what = f"with {axis.size} positions along one dimension is not supported"
+            why = f"they go into a table, and {_MAX_POSITIONS} is the limit"
+            raise unsupported(bound, what, why, "split the operator", bound.output)
 
 
 def picked(x: Array, positions: Sequence[Int64], fill: int | float = 0) -> Array:

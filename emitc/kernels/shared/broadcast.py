@@ -88,21 +88,12 @@ def require_broadcast(
     shape = common_shape(shapes)
     listing = separator.join(str(list(s)) for s in shapes)
     if shape is None or (onto_first and shape != shapes[0]):
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has inputs whose shapes do not fit each other",
-            f"{listing}: each dimension must be equal or 1" + (", and 1 in the second alone" if onto_first else ""),
-            tensor=tensor,
-        )
+        why = f"{listing}: each dimension must be equal or 1" + (", and 1 in the second alone" if onto_first else "")
+        raise illegal(bound, "has inputs whose shapes do not fit each other", why, tensor=tensor)
     loops = len(walks_of(shapes, shape))
     if loops > OUTER_LOOPS + 1:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} repeats its inputs along {loops} alternating dimensions",
-            f"{listing} need as many nested loops, there is code for {OUTER_LOOPS + 1}",
-            hint,
-            tensor,
-        )
+        why = f"{listing} need as many nested loops, there is code for {OUTER_LOOPS + 1}"
+        raise unsupported(bound, f"repeats its inputs along {loops} alternating dimensions", why, hint, tensor)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -27,13 +27,8 @@ def require_activation(bound: BoundNode, activation: str, tensor: Tensor) -> Non
     side = "output" if tensor == bound.output else "input"
     reach = {"RELU6": 6.0, "RELU_N1_TO_1": 1.0}.get(activation, 0.0)
     if reach / tensor.scale > _INT32 - 512:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} has an {side} scale that is out of proportion",
-            f"{activation} ends at {reach:g}, which is {reach / tensor.scale:.3g} quantization steps",
-            "quantize the model again",
-            tensor,
-        )
+        why = f"{activation} ends at {reach:g}, which is {reach / tensor.scale:.3g} quantization steps"
+        raise illegal(bound, f"has an {side} scale that is out of proportion", why, "quantize the model again", tensor)
 
 
 def require_factor(bound: BoundNode, factor: float, reach: int) -> None:

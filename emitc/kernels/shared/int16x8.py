@@ -48,25 +48,16 @@ def require_symmetric(bound: BoundNode) -> None:
             and tensor.quantization
             and any(tensor.quantization.zero_points)
         ):
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} has an int16 tensor with the zero point {tensor.quantization.zero_point}",
-                "int16 activations are symmetric in TFLite",
-                "quantize the model again",
-                tensor,
-            )
+            what = f"has an int16 tensor with the zero point {tensor.quantization.zero_point}"
+            raise illegal(bound, what, "int16 activations are symmetric in TFLite", "quantize the model again", tensor)
 
 
 def refuse_int32_bias(bound: BoundNode, bias: Tensor | None) -> None:
     """Of TRANSPOSE_CONV, where the converter writes one on demand."""
     if bias is not None and (bound.input(0).dtype, bias.dtype) == (DType.INT16, DType.INT32):
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} of int16 with a bias of int32 is not supported",
-            "TFLite Micro and LiteRT read the bias as int64, so that their results are those of other numbers",
-            "convert the model with a bias of int64",
-            bias,
-        )
+        what = "of int16 with a bias of int32 is not supported"
+        why = "TFLite Micro and LiteRT read the bias as int64, so that their results are those of other numbers"
+        raise unsupported(bound, what, why, "convert the model with a bias of int64", bias)
 
 
 def throughout(dtype: DType) -> KernelSpec:

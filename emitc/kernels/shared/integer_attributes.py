@@ -12,7 +12,7 @@ def listed(node: SourceNode, name: str) -> tuple[int, ...] | None:
     if value is None:
         return None
     if not isinstance(value, tuple) or not all(isinstance(item, int) for item in value):
-        raise node.refusal(f"{node.op_type} has {name} = {value}", "a list of integers is expected")
+        raise node.refusal(f"has {name} = {value}", "a list of integers is expected")
     return tuple(int(item) for item in value)
 
 
@@ -25,7 +25,7 @@ def axes_of(node: SourceNode, axes: tuple[int, ...], rank: int) -> tuple[int, ..
     """Axes of a tensor of `rank` dimensions counted from the front. Raises EmitcError for one outside, or twice the same."""
     if not all(-rank <= axis < rank for axis in axes) or len({axis % rank for axis in axes}) != len(axes):
         raise node.refusal(
-            f"{node.op_type} has the axes {list(axes)}", f"different ones of a tensor of {rank} dimensions are expected"
+            f"has the axes {list(axes)}", f"different ones of a tensor of {rank} dimensions are expected"
         )
     return tuple(axis % rank for axis in axes)
 
@@ -37,13 +37,9 @@ def resolved_shape(node: SourceNode, wanted: tuple[int, ...]) -> Shape:
     """
     elements = math.prod(node.input(0).shape)
     if len(wanted) > MAX_RANK or any(d < -1 or d == 0 for d in wanted) or wanted.count(-1) > 1:
-        raise node.refusal(
-            f"{node.op_type} asks for the shape {list(wanted)}", "positive sizes and at most one -1", "export again"
-        )
+        raise node.refusal(f"asks for the shape {list(wanted)}", "positive sizes and at most one -1", "export again")
     known = math.prod(d for d in wanted if d != -1)
     shape = tuple(elements // known if d == -1 else d for d in wanted)
     if math.prod(shape) != elements:
-        raise node.refusal(
-            f"{node.op_type} changes the number of elements", f"{list(node.input(0).shape)} to {list(wanted)}"
-        )
+        raise node.refusal("changes the number of elements", f"{list(node.input(0).shape)} to {list(wanted)}")
     return shape

@@ -24,7 +24,7 @@ MAX_PARTS = 64
 def axis_of(node: SourceNode, axis: int, rank: int) -> int:
     """`axis` counted from the front, of a tensor of `rank` dimensions; negative values count from the end."""
     if not -rank <= axis < rank:
-        raise node.refusal(f"{node.op_type} has axis {axis}", f"the tensor has {rank} dimensions")
+        raise node.refusal(f"has axis {axis}", f"the tensor has {rank} dimensions")
     return axis % rank
 
 
@@ -37,10 +37,7 @@ def check_parts(bound: BoundNode, parts: int) -> None:
 def require_few(bound: BoundNode, parts: int) -> None:
     if parts > MAX_PARTS:
         raise unsupported(
-            bound,
-            f"{bound.node.op_type} of {parts} tensors is not supported",
-            f"{MAX_PARTS} is the limit",
-            "join or split in several steps",
+            bound, f"of {parts} tensors is not supported", f"{MAX_PARTS} is the limit", "join or split in several steps"
         )
 
 

@@ -62,13 +62,9 @@ def require_types(bound: BoundNode, supported: Collection[tuple[DType, ...]], co
     """Refuses element types (inputs, then the output) that have no code. The format itself was checked by the frontend."""
     dtypes = (*(t.dtype for t in bound.inputs if t is not None), bound.output.dtype)
     if dtypes not in supported:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} with element types ({', '.join(d.value for d in dtypes)}) is not supported",
-            f"there is code for {code_for}",
-            "put a Cast around the operator, or replace it",
-            bound.output,
-        )
+        what = f"with element types ({', '.join(d.value for d in dtypes)}) is not supported"
+        hint = "put a Cast around the operator, or replace it"
+        raise unsupported(bound, what, f"there is code for {code_for}", hint, bound.output)
 
 
 def in_place(bound: BoundNode, operands: Collection[int] = (0,)) -> tuple[Overlap, ...]:
@@ -230,10 +226,6 @@ def require_one_meaning(bound: BoundNode, *tensors: Tensor) -> None:
     for tensor in tensors:
         require_quantization(bound, tensor)
         if tensor.quantization != tensors[-1].quantization:
-            raise unsupported(
-                bound,
-                f"{bound.node.op_type} of tensors of different scales is not supported",
-                "the numbers themselves are compared or chosen",
-                "leave the operator in float32",
-                tensor,
-            )
+            what = "of tensors of different scales is not supported"
+            why = "the numbers themselves are compared or chosen"
+            raise unsupported(bound, what, why, "leave the operator in float32", tensor)

@@ -69,9 +69,7 @@ def onnx_axes(node: SourceNode) -> tuple[int, ...]:
     if not listed:
         return () if node.integer("noop_with_empty_axes", 0, 0, 1) else tuple(range(rank))
     if not all(-rank <= axis < rank for axis in listed):
-        raise node.refusal(
-            f"{node.op_type} has axes {list(listed)}", f"the input has {rank} dimensions", tensor=node.input(0)
-        )
+        raise node.refusal(f"has axes {list(listed)}", f"the input has {rank} dimensions", tensor=node.input(0))
     return tuple(sorted({axis % rank for axis in listed}))
 
 

@@ -83,12 +83,8 @@ def require_same_type(bound: BoundNode) -> None:
         return
     for tensor in tensors:
         if tensor.dtype is not first.dtype:
-            raise illegal(
-                bound,
-                f"{bound.node.op_type} changes the element type",
-                f"{first.dtype.value} and {tensor.dtype.value}, but the operator copies values",
-                tensor=tensor,
-            )
+            why = f"{first.dtype.value} and {tensor.dtype.value}, but the operator copies values"
+            raise illegal(bound, "changes the element type", why, tensor=tensor)
         if first.quantization and tensor.quantization:
             require_same_quantization(bound, first, tensor)
 
@@ -101,24 +97,16 @@ def require_same_values(bound: BoundNode, first: Tensor, *others: Tensor) -> Non
             bound.node.op.numerics is Numerics.QOPERATOR or quantizations[0] == quantizations[1]
         ):
             continue
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} from one quantization to another is not supported",
-            f"the operator moves values: {first.describe()} and {tensor.describe()}",
-            "quantize both alike",
-            tensor,
-        )
+        what = "from one quantization to another is not supported"
+        why = f"the operator moves values: {first.describe()} and {tensor.describe()}"
+        raise unsupported(bound, what, why, "quantize both alike", tensor)
 
 
 def require_depth(bound: BoundNode, loop: StridedLoop) -> None:
     if len(loop.loops) > MAX_LOOPS:
-        raise unsupported(
-            bound,
-            f"{bound.node.op_type} needs {len(loop.loops)} nested loops",
-            f"the kernel has {MAX_LOOPS}; neighbouring dimensions that move together count as one",
-            "move fewer dimensions at once, for example by two operators",
-            bound.input(0),
-        )
+        why = f"the kernel has {MAX_LOOPS}; neighbouring dimensions that move together count as one"
+        hint = "move fewer dimensions at once, for example by two operators"
+        raise unsupported(bound, f"needs {len(loop.loops)} nested loops", why, hint, bound.input(0))
 
 
 def values_table(role: str, values: Array, comment: str) -> Table:

@@ -123,11 +123,9 @@ def _require_reach(node: SourceNode, kernel_h: int, kernel_w: int, dilation_h: i
     """Refuses a window that spans more than _MAX rows or columns."""
     reach = max((kernel_h - 1) * dilation_h, (kernel_w - 1) * dilation_w) + 1
     if reach > _MAX:
-        raise node.refusal(
-            f"{node.op_type} has a window that reaches over {reach} rows or columns",
-            f"{kernel_h}x{kernel_w} dilated by {dilation_h}x{dilation_w}; the limit is {_MAX}",
-            "the file is damaged: export the model again",
-        )
+        what = f"has a window that reaches over {reach} rows or columns"
+        why = f"{kernel_h}x{kernel_w} dilated by {dilation_h}x{dilation_w}; the limit is {_MAX}"
+        raise node.refusal(what, why, "the file is damaged: export the model again")
 
 
 def window_of(node: SourceNode, height: int, width: int, kernel_h: int, kernel_w: int, *, dilated: bool) -> Window:
@@ -150,11 +148,8 @@ def integers_attribute(node: SourceNode, name: str, count: int, default: int, lo
     values = node.attributes.get(name, (default,) * count)
     if not isinstance(values, tuple) or len(values) != count or not all(low <= v <= _MAX for v in values):
         listed = list(values[:8]) if isinstance(values, tuple) else values
-        raise node.refusal(
-            f"{node.op_type} has {name} = {listed}",
-            f"{count} integers in [{low}, {_MAX}] are expected",
-            "the file is damaged: export the model again",
-        )
+        why = f"{count} integers in [{low}, {_MAX}] are expected"
+        raise node.refusal(f"has {name} = {listed}", why, "the file is damaged: export the model again")
     return tuple(int(v) for v in values)
 
 
@@ -162,9 +157,7 @@ def automatic_padding(node: SourceNode) -> str:
     """The attribute auto_pad of ONNX: NOTSET, VALID, SAME_UPPER or SAME_LOWER."""
     value = node.attributes.get("auto_pad", "NOTSET")
     if value not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise node.refusal(
-            f"{node.op_type} has auto_pad {str(value)[:32]!r}", "NOTSET, VALID, SAME_UPPER or SAME_LOWER is expected"
-        )
+        raise node.refusal(f"has auto_pad {str(value)[:32]!r}", "NOTSET, VALID, SAME_UPPER or SAME_LOWER is expected")
     return str(value)
 
 
@@ -188,11 +181,9 @@ def onnx_window(node: SourceNode, height: int, width: int, kernel_h: int, kernel
         top, bottom, left, right = bottom, top, right, left
     window = Window(stride_h, stride_w, Padding(top, bottom, left, right), dilation_h, dilation_w)
     if not window.meets(kernel_h, kernel_w):
-        raise node.unsupported(
-            f"{node.op_type} has padding [{top}, {left}, {bottom}, {right}] round a {kernel_h}x{kernel_w} window",
-            "padding as wide as the window leaves some windows empty",
-            "pad in a separate operator",
-        )
+        what = f"has padding [{top}, {left}, {bottom}, {right}] round a {kernel_h}x{kernel_w} window"
+        why = "padding as wide as the window leaves some windows empty"
+        raise node.unsupported(what, why, "pad in a separate operator")
     return window
 
 
@@ -220,10 +211,7 @@ def image_size(node: SourceNode) -> tuple[int, int]:
     shape = node.input(0).shape
     if len(shape) != 4 or any(d < 1 for d in shape):
         raise node.refusal(
-            f"{node.op_type} has an input of shape {list(shape)}",
-            "four dimensions NHWC are expected",
-            "export again",
-            node.input(0),
+            f"has an input of shape {list(shape)}", "four dimensions NHWC are expected", "export again", node.input(0)
         )
     return shape[1], shape[2]
 
@@ -232,12 +220,9 @@ def require_output(bound: BoundNode, window: Window, kernel_h: int, kernel_w: in
     """Refuses a window that does not fit its input even once."""
     _, height, width, _ = bound.input(0).shape
     if min(window.output(height, width, kernel_h, kernel_w)) < 1:
-        raise illegal(
-            bound,
-            f"a {kernel_h}x{kernel_w} window does not fit its input",
-            f"the input is {height}x{width} with padding {window.padding}",
-            tensor=bound.input(0),
-        )
+        what = f"has a {kernel_h}x{kernel_w} window that does not fit its input"
+        why = f"the input is {height}x{width} with padding {window.padding}"
+        raise illegal(bound, what, why, tensor=bound.input(0))
 
 
 BY_ROWS = ByRows(window=True)

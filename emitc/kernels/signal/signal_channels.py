@@ -102,8 +102,7 @@ def _energy_check(bound: BoundNode) -> None:
     require_dtypes(bound, [(DType.INT16, DType.UINT32)])
     x, op = bound.input(0), bound.op(SignalEnergy)
     if len(x.shape) != 1 or x.shape[0] % 2 or not op.start <= op.end <= x.shape[0] // 2:
-        why = f"[{op.start}, {op.end}) of {list(x.shape)}"
-        raise illegal(bound, "SignalEnergy has a range that does not fit", why, tensor=x)
+        raise illegal(bound, "has a range that does not fit", f"[{op.start}, {op.end}) of {list(x.shape)}", tensor=x)
 
 
 def _energy_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -130,7 +129,7 @@ def _root_check(bound: BoundNode) -> None:
     require_dtypes(bound, [(DType.UINT64, DType.INT32, DType.UINT32)])
     bits = bound.input(1)
     if bits.elements != 1 or bound.input(0).is_constant:
-        what = "SignalFilterBankSquareRoot has inputs that do not fit"
+        what = "has inputs that do not fit"
         raise illegal(bound, what, "computed values and one number of bits are expected", tensor=bits)
 
 
@@ -167,8 +166,7 @@ def _subtraction_from_tflite(node: SourceNode) -> Parsed:
     node.counts((2, 2), (2, 2))
     channels = node.integer("num_channels", low=1)
     if node.input(0).shape != (channels,):
-        why = f"its input has {list(node.input(0).shape)}"
-        raise node.refusal(f"{node.op_type} has num_channels = {channels}", why)
+        raise node.refusal(f"has num_channels = {channels}", f"its input has {list(node.input(0).shape)}")
     op = SignalFilterBankSpectralSubtraction(
         tuple(node.integer(name, low=0) for name in _FACTORS),
         node.integer("smoothing_bits", low=0, high=31),
@@ -181,7 +179,7 @@ def _subtraction_from_tflite(node: SourceNode) -> Parsed:
 def _subtraction_check(bound: BoundNode) -> None:
     require_dtypes(bound, [(DType.UINT32,) * 5])
     if bound.input(0).is_constant:
-        raise illegal(bound, f"{bound.node.op_type} has constant channels", "they are computed")
+        raise illegal(bound, "has constant channels", "they are computed")
 
 
 def _subtraction_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -218,11 +216,11 @@ def _pcan_from_tflite(node: SourceNode) -> Parsed:
 def _pcan_check(bound: BoundNode) -> None:
     require_dtypes(bound, [(DType.UINT32, DType.UINT32, DType.INT16, DType.UINT32)])
     x, noise, table = (bound.input(i) for i in range(3))
-    what = "SignalPCAN with a computed table is not supported"
+    what = "with a computed table is not supported"
     require_constants(bound, (table,), what, "it must be constant", "export again")
     if noise.shape != x.shape or len(table.shape) != 1 or table.elements < _GAINS or noise.is_constant or x.is_constant:
         why = f"{list(x.shape)}, {list(noise.shape)}, {list(table.shape)}"
-        raise illegal(bound, "SignalPCAN has inputs that do not fit", why, tensor=x)
+        raise illegal(bound, "has inputs that do not fit", why, tensor=x)
 
 
 def _wrapped(value: int) -> int:

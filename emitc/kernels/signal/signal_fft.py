@@ -63,15 +63,12 @@ def _parser(op: type[RealFourier]) -> Callable[[SourceNode], Parsed]:
         node.counts((1, 1))
         dtype = _NUMBERED.get(node.integer("T"))
         if dtype is None:
-            raise node.unsupported(
-                f"{op.__name__} of this type is not supported",
-                f"T is {node.integer('T')}, there is code for 7 (int16), 2 (int32) and 0 (float32)",
-                "use one of these",
-            )
+            why = f"T is {node.integer('T')}, there is code for 7 (int16), 2 (int32) and 0 (float32)"
+            raise node.unsupported("of this type is not supported", why, "use one of these")
         length = node.integer("fft_length", low=1)
         if length % 2 or not 4 <= length <= _LARGEST or not radices_of(length // 2):
             raise node.unsupported(
-                f"{op.__name__} of length {length} is not supported",
+                f"of length {length} is not supported",
                 f"there is code for even lengths from 4 to {_LARGEST} without prime factors over 5, as in TFLite Micro",
                 "use one of these",
             )
@@ -85,7 +82,7 @@ def _rfft_check(bound: BoundNode) -> None:
     op, x = bound.op(RealFourier), bound.input(0)
     require_dtypes(bound, [(op.dtype,) * 2])
     if not x.shape or not 1 <= x.shape[-1] <= op.length:
-        raise illegal(bound, "SignalRfft has frames that do not fit", f"{list(x.shape)} for {op.length}", tensor=x)
+        raise illegal(bound, "has frames that do not fit", f"{list(x.shape)} for {op.length}", tensor=x)
 
 
 def _irfft_check(bound: BoundNode) -> None:
@@ -93,7 +90,7 @@ def _irfft_check(bound: BoundNode) -> None:
     op, x = bound.op(RealFourier), bound.input(0)
     require_dtypes(bound, [(op.dtype,) * 2])
     if not x.shape or x.shape[-1] != op.length + 2 or 0 in x.shape:
-        raise illegal(bound, "SignalIrfft has spectra that do not fit", f"{list(x.shape)} for {op.length}", tensor=x)
+        raise illegal(bound, "has spectra that do not fit", f"{list(x.shape)} for {op.length}", tensor=x)
 
 
 def _rfft_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:

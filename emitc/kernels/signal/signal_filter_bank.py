@@ -39,16 +39,16 @@ def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
     require_dtypes(bound, [(DType.UINT32, *(DType.INT16,) * 5, DType.UINT64)])
     constants = [bound.input(i) for i in range(1, 6)]
-    what = "SignalFilterBank with computed filters is not supported"
+    what = "with computed filters is not supported"
     require_constants(bound, constants, what, "they must be constants", "export again")
     bands = (bound.op(SignalFilterBank).channels + 1,)
     fits = len(bound.input(0).shape) == 1 and all(tensor.shape == bands for tensor in constants[2:])
     if not fits or len(constants[0].shape) != 1 or constants[0].shape != constants[1].shape:
-        raise illegal(bound, "SignalFilterBank has inputs that do not fit", f"{bands[0]} bands are expected")
+        raise illegal(bound, "has inputs that do not fit", f"{bands[0]} bands are expected")
     first, weights, widths = (tensor.array().astype(np.int64) for tensor in constants[2:])
     inside = (first >= 0) & (weights >= 0) & (first + widths <= bound.input(0).elements)
     if not ((inside & (weights + widths <= constants[0].elements)) | (widths <= 0)).all():
-        raise illegal(bound, "SignalFilterBank has a band outside of its inputs", "starts and widths lead too far")
+        raise illegal(bound, "has a band outside of its inputs", "starts and widths lead too far")
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -94,7 +94,7 @@ def _with_state(op: Op) -> Parsed:
 def _require_computed(bound: BoundNode, what: str) -> None:
     """Refuses a constant first input, and one without elements."""
     if bound.input(0).is_constant or 0 in bound.input(0).shape:
-        raise illegal(bound, f"{bound.node.op_type} has no {what}", "they are computed")
+        raise illegal(bound, f"has no {what}", "they are computed")
 
 
 def _framer_from_tflite(node: SourceNode) -> Parsed:
@@ -102,7 +102,7 @@ def _framer_from_tflite(node: SourceNode) -> Parsed:
     x = node.input(0)
     if (op.prefill and op.step > op.size) or not x.shape or x.shape[-1] < 1 or x.shape[-1] % op.step:
         raise node.refusal(
-            f"SignalFramer has frame_step = {op.step}",
+            f"has frame_step = {op.step}",
             f"frames of {op.size} from {list(x.shape)}: the input is a multiple of it, and prefilled frames are no shorter",
             tensor=x,
         )
@@ -155,11 +155,8 @@ def _stacker_from_tflite(node: SourceNode) -> Parsed:
     channels, step = _option(node, "num_channels"), _option(node, "stacker_step")
     left, right = (_option(node, f"stacker_{side}_context", 0) for side in ("left", "right"))
     if step > left + 1 + right or node.input(0).shape != (channels,):
-        raise node.refusal(
-            f"SignalStacker has stacker_step = {step} and num_channels = {channels}",
-            f"there are {left + 1 + right} frames of {list(node.input(0).shape)}",
-            tensor=node.input(0),
-        )
+        why = f"there are {left + 1 + right} frames of {list(node.input(0).shape)}"
+        raise node.refusal(f"has stacker_step = {step} and num_channels = {channels}", why, tensor=node.input(0))
     node.counts((2, 2), (2, 2))
     return _with_state(SignalStacker(channels, left, left + 1 + right, step))
 
@@ -167,7 +164,7 @@ def _stacker_from_tflite(node: SourceNode) -> Parsed:
 def _stacker_check(bound: BoundNode) -> None:
     require_dtypes(bound, [(DType.INT16,) * 3 + (DType.BOOL, DType.INT16)])
     if bound.input(0).is_constant:
-        raise illegal(bound, f"{bound.node.op_type} has a constant frame", "it is computed")
+        raise illegal(bound, "has a constant frame", "it is computed")
 
 
 def _stacker_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -209,7 +206,7 @@ def _delay_from_tflite(node: SourceNode) -> Parsed:
 def _delay_check(bound: BoundNode) -> None:
     require_dtypes(bound, [(DType.INT16,) * (4 if bound.op(SignalDelay).length else 2)])
     if bound.input(0).is_constant or not bound.input(0).shape or 0 in bound.input(0).shape:
-        raise illegal(bound, f"{bound.node.op_type} has no rows", "they are computed")
+        raise illegal(bound, "has no rows", "they are computed")
 
 
 def _delay_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -239,12 +236,12 @@ def _delay_lower(bound: BoundNode) -> Layer:
 def _overlap_from_tflite(node: SourceNode) -> Parsed:
     dtype = _TYPES.get(node.integer("T"))
     if dtype is None:
-        what = f"SignalOverlapAdd of type {node.integer('T')} is not supported"
+        what = f"of type {node.integer('T')} is not supported"
         raise node.unsupported(what, "there is code for int16 and float32", "use one of these")
     step = _option(node, "frame_step")
     x = node.input(0)
     if len(x.shape) < 2 or x.shape[-1] < step:
-        raise node.refusal(f"SignalOverlapAdd has frame_step = {step}", f"its frames are {list(x.shape)}", tensor=x)
+        raise node.refusal(f"has frame_step = {step}", f"its frames are {list(x.shape)}", tensor=x)
     node.counts((2, 2))
     return _with_state(SignalOverlapAdd(step, dtype))
 
@@ -303,10 +300,10 @@ def _window_from_tflite(node: SourceNode) -> Parsed:
 def _window_check(bound: BoundNode) -> None:
     require_dtypes(bound, [(DType.INT16,) * 3])
     x, window = bound.input(0), bound.input(1)
-    what = "SignalWindow with a computed window is not supported"
+    what = "with a computed window is not supported"
     require_constants(bound, (window,), what, "it must be constant", "export again")
     if not x.shape or len(window.shape) != 1 or not window.elements or x.elements % window.elements:
-        raise illegal(bound, "SignalWindow has a window that does not fit", f"frames {list(x.shape)}", tensor=window)
+        raise illegal(bound, "has a window that does not fit", f"frames {list(x.shape)}", tensor=window)
 
 
 def _window_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:

@@ -30,13 +30,9 @@ def _from_tflite(node: SourceNode) -> Parsed:
     node.counts((1, 2))
     shape = node.outputs[0].shape
     if not (cycles == 1 or (cycles <= 0 and len(shape) == 4 and shape[1] in _EVERY_RUN)):
-        raise node.unsupported(
-            f"CIRCULAR_BUFFER with cycles_max {cycles} is not supported"
-            if cycles > 0
-            else "CIRCULAR_BUFFER without cycles_max",
-            "TFLite Micro ends a run at this operator until enough inputs have come",
-            "export the model with a buffer that runs every time (cycles_max 1)",
-        )
+        what = f"with cycles_max {cycles} is not supported" if cycles > 0 else "without cycles_max"
+        why = "TFLite Micro ends a run at this operator until enough inputs have come"
+        raise node.unsupported(what, why, "export the model with a buffer that runs every time (cycles_max 1)")
     node.counts((2, 2))
     return Parsed(CircularBuffer(), (0, 1), states=(1,))
 
@@ -45,8 +41,7 @@ def _check(bound: BoundNode) -> None:
     x, y = bound.input(0), bound.input(1)
     require_dtypes(bound, [(DType.INT8,) * 4])
     if len(x.shape) != 4 or x.shape[:2] != (1, 1) or y.shape[:1] + y.shape[2:] != (1, *x.shape[2:]) or 0 in y.shape:
-        what, why = f"{bound.node.op_type} has an input that is no slot", f"{list(x.shape)} into {list(y.shape)}"
-        raise illegal(bound, what, why, tensor=x)
+        raise illegal(bound, "has an input that is no slot", f"{list(x.shape)} into {list(y.shape)}", tensor=x)
     if x.quantization and bound.output.quantization:
         require_same_quantization(bound, x, bound.output)
 

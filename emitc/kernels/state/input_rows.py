@@ -22,13 +22,7 @@ class InputRows(Op):
 def _check(bound: BoundNode) -> None:
     x, y = bound.input(0), bound.output
     if x.dtype is not y.dtype or x.elements != y.elements:
-        raise illegal(
-            bound,
-            f"{bound.node.op_type} changes type or size",
-            f"{x.describe()} and {y.describe()}",
-            "leave --input-rows out",
-            y,
-        )
+        raise illegal(bound, "changes type or size", f"{x.describe()} and {y.describe()}", "leave --input-rows out", y)
 
 
 def _lower(bound: BoundNode) -> Layer:

@@ -60,19 +60,14 @@ def _assign_from_tflite(node: SourceNode) -> Parsed:
 
 def _require_variable(node: SourceNode) -> None:
     if not node.input(0).is_variable:
-        raise node.refusal(
-            f"{node.op_type} of a tensor that is no variable",
-            "its first input is a resource, which VAR_HANDLE names",
-            DAMAGED,
-            node.input(0),
-        )
+        why = "its first input is a resource, which VAR_HANDLE names"
+        raise node.refusal("of a tensor that is no variable", why, DAMAGED, node.input(0))
 
 
 def _check(bound: BoundNode) -> None:
     x, y = bound.input(0), bound.output
     if x.dtype is not y.dtype:
-        what, why = "changes the element type", f"{x.dtype.value} to {y.dtype.value}"
-        raise damaged(bound, what, why, y if x.is_state else x)
+        raise damaged(bound, "changes the element type", f"{x.dtype.value} to {y.dtype.value}", y if x.is_state else x)
 
 
 def _check_append(bound: BoundNode) -> None:

@@ -110,7 +110,8 @@ WRONG: dict[str, tuple[ModelSpec, str, str]] = {
     "read_of_an_input": (operators(OperatorSpec("READ_VARIABLE", (0,), (2,))), "READ_VARIABLE of a tensor that is no variable",
                          "a VAR_HANDLE before it names"),
     "nothing_assigns": (
-        replace(MODEL, operators=(handle(1), READ), subgraphs=()), 'nothing assigns the variable "s"', "of what is assigned",
+        replace(MODEL, operators=(handle(1), READ), subgraphs=()),
+        'takes the variable "s", which nothing assigns', "of what is assigned",
     ),
     "handle_is_no_resource": (
         replace(MODEL, tensors=(X, TensorSpec("h", "int32", (1,)), TENSORS[2])), "VAR_HANDLE writes int32", "a resource",
@@ -172,7 +173,8 @@ NO_CODE: dict[str, tuple[ModelSpec, str, str]] = {
             INIT, tensors=(*INIT.tensors, replace(X, name="read")),
             operators=(*INIT.operators, OperatorSpec("READ_VARIABLE", (0,), (2,))),
         ),)),
-        "CALL_ONCE of a subgraph with READ_VARIABLE is not supported", "only assign to variables what follows from constants",
+        "CALL_ONCE of a subgraph with READ_VARIABLE is not supported",
+        "only assign to variables what follows from constants",
     ),
     "init_computes_what_has_no_code": (
         replace(MODEL, subgraphs=(replace(
@@ -186,32 +188,35 @@ NO_CODE: dict[str, tuple[ModelSpec, str, str]] = {
             MODEL, tensors=tuple(replace(t, dtype="uint8") if t.dtype == "int8" else t for t in TENSORS),
             subgraphs=(replace(twice(), tensors=(INIT.tensors[0], *(replace(t, dtype="uint8") for t in twice().tensors[1:]))),),
         ),
-        "a state variable starts from a computed value", "only assign to variables what follows from constants",
+        "of a computed value as the start of a state variable is not supported",
+        "only assign to variables what follows from constants",
     ),
     "init_computes_late": (
         replace(operators(handle(1), READ, once(), ASSIGN), subgraphs=(twice(),)),
-        '"s" is used before it is initialised', "READ_VARIABLE",
+        'initialises "s" after its first use', "READ_VARIABLE",
     ),
     "init_assigns_no_constant": (
-        replace(MODEL, subgraphs=(initially(replace(X, name="start")),)), "a state variable starts from a computed value",
+        replace(MODEL, subgraphs=(initially(replace(X, name="start")),)),
+        "of a computed value as the start of a state variable is not supported",
         "only assign to variables what follows from constants",
     ),
     "init_calls_init": (
         replace(MODEL, subgraphs=(replace(INIT, operators=(once(1), *INIT.operators)),)),
-        "CALL_ONCE of a subgraph with CALL_ONCE is not supported", "only assign to variables what follows from constants",
+        "CALL_ONCE of a subgraph with CALL_ONCE is not supported",
+        "only assign to variables what follows from constants",
     ),
     "init_comes_late": (
-        operators(handle(1), READ, once(), ASSIGN), '"s" is used before it is initialised', "READ_VARIABLE",
+        operators(handle(1), READ, once(), ASSIGN), 'initialises "s" after its first use', "READ_VARIABLE",
     ),
     "init_overwrites": (
-        operators(handle(1), ASSIGN, once(), READ), '"s" is used before it is initialised', "ASSIGN_VARIABLE",
+        operators(handle(1), ASSIGN, once(), READ), 'initialises "s" after its first use', "ASSIGN_VARIABLE",
     ),
     "init_overwrites_with_the_default": (
         replace(
             operators(handle(1), ASSIGN, once(), READ),
             subgraphs=(initially(replace(X, name="start", data=bytes((5,) * 4))),),
         ),
-        '"s" is assigned before it is initialised', "would lose that value",
+        'initialises "s" after it is assigned', "would lose that value",
     ),
     "another_caller": (
         replace(

@@ -269,7 +269,7 @@ REFUSED: dict[str, tuple[Callable[[], ModelSpec], str, str, int]] = {
     "growing": (growing, "WHILE has a body that changes shapes", "[1, 6] and [2, 6]", 1),
     "condition_of_two": (condition_of_two, "WHILE has a condition of 2 values", "one is expected", 2),
     "condition_of_int32": (condition_of_int32, "WHILE has the condition int32[1]", "one truth value is expected", 2),
-    "never_assigned": (never_assigned, 'nothing assigns the variable "s"', "what is assigned", 2),
+    "never_assigned": (never_assigned, 'IF takes the variable "s", which nothing assigns', "what is assigned", 2),
     "of_two_types": (of_two_types, 'ASSIGN_VARIABLE gives the variable "s" another type or shape', "int32", 2),
     "once_of_a_branch": (
         once_of_a_branch, "CALL_ONCE calls subgraph 2, which has inputs or outputs", 'inside of op 4 IF "t10"', 2,

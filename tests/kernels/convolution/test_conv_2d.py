@@ -349,7 +349,7 @@ def test_refuses_an_accumulator_that_can_overflow() -> None:
     bias = np.array([0, 0, -(2**31) + 100, 0], np.int32)
     case = conv_2d("layer", X, 4, (3, 3), scales=Scales(input_zero_point=0), w=filled(1, 4, 3, 3, 3), bias=bias)
     _refused(
-        case, 2, "an accumulator can overflow 32 bits", '"layer/in1" int8[4,3,3,3]',
+        case, 2, "CONV_2D can overflow an accumulator of 32 bits", '"layer/in1" int8[4,3,3,3]',
         f"output channel 2 can reach {2**31 - 100 + 27 * 128}",
         "quantize the model again: weights or bias of this size are not meaningful",
     )  # fmt: skip
@@ -372,7 +372,8 @@ def test_accepts_an_accumulator_that_just_fits() -> None:
 def test_refuses_a_factor_out_of_proportion(output: float) -> None:
     case = conv_2d("layer", X, 4, (3, 3), scales=Scales(1.0, (1.0,), output=output))
     _refused(
-        case, 2, "an output scale is out of proportion", '"layer/out0" int8[1,4,3,4]',
+        case, 2,
+        "CONV_2D has an output scale that is out of proportion", '"layer/out0" int8[1,4,3,4]',
         f"input scale * weight scale / output scale = {1.0 / single(output)!r}", "quantize again",
     )  # fmt: skip
 
@@ -387,7 +388,8 @@ def test_refuses_a_factor_whose_multiplier_rounds_to_2_to_the_30() -> None:
     x, w = 1.0 + 2.0**-17, 1.0 - 2.0**-17
     assert x * w == 1.0 - 2.0**-34
     _refused(
-        conv_2d("layer", X, 4, (3, 3), scales=Scales(x, (w,), output=2.0**-30)), 2, "an output scale is out of proportion",
+        conv_2d("layer", X, 4, (3, 3), scales=Scales(x, (w,), output=2.0**-30)), 2,
+        "CONV_2D has an output scale that is out of proportion",
         '"layer/out0" int8[1,4,3,4]', f"input scale * weight scale / output scale = {2.0**30 * (1.0 - 2.0**-34)!r}",
         "quantize again",
     )  # fmt: skip
@@ -397,7 +399,7 @@ def test_refuses_a_window_that_does_not_fit() -> None:
     case = with_output(conv_2d("layer", X, 4, (6, 5)), shape=(1, 1, 1, 4))
     case = with_input(case, 0, shape=(1, 5, 5, 3))
     _refused(
-        case, 2, "a 6x5 window does not fit its input", '"layer/in0" int8[1,5,5,3]',
+        case, 2, "CONV_2D has a 6x5 window that does not fit its input", '"layer/in0" int8[1,5,5,3]',
         "the input is 5x5 with padding Padding(top=0, bottom=0, left=0, right=0)", AGAIN,
     )  # fmt: skip
 

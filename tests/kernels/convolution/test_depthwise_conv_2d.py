@@ -267,7 +267,7 @@ def test_refuses_an_accumulator_that_can_overflow() -> None:
     bias = np.array([0, 2**31 - 1, 0, 0, 0], np.int32)
     _refused(
         depthwise("layer", X, 1, (3, 3), scales=Scales(input_zero_point=127), w=filled(-1, 1, 3, 3, 5), bias=bias), 2,
-        "an accumulator can overflow 32 bits", '"layer/in1" int8[1,3,3,5]',
+        "DEPTHWISE_CONV_2D can overflow an accumulator of 32 bits", '"layer/in1" int8[1,3,3,5]',
         f"output channel 1 can reach {2**31 - 1 + 9 * 255}",
         "quantize the model again: weights or bias of this size are not meaningful",
     )  # fmt: skip
@@ -285,6 +285,6 @@ def test_refuses_a_window_that_does_not_fit() -> None:
     case = depthwise("layer", X, 1, (3, 3), Slide(padding="VALID"))
     case = with_output(with_input(case, 0, shape=(1, 2, 5, 5)), shape=(1, 1, 3, 5))
     _refused(
-        case, 2, "a 3x3 window does not fit its input", '"layer/in0" int8[1,2,5,5]',
+        case, 2, "DEPTHWISE_CONV_2D has a 3x3 window that does not fit its input", '"layer/in0" int8[1,2,5,5]',
         "the input is 2x5 with padding Padding(top=0, bottom=0, left=0, right=0)", AGAIN,
     )  # fmt: skip

@@ -357,6 +357,7 @@ def test_refuses_an_accumulator_that_can_overflow() -> None:
     case = fully_connected("layer", (2, 8), 4, 8, scales=Scales(input_zero_point=-128), w=filled(2, 4, 8),
                            bias=np.array([0, 0, 0, 2**31 - 8 * 2 * 255], np.int32))  # fmt: skip
     _refused(
-        case, 2, "an accumulator can overflow 32 bits", '"layer/in1" int8[4,8]', f"output channel 3 can reach {2**31}",
+        case, 2, "FULLY_CONNECTED can overflow an accumulator of 32 bits", '"layer/in1" int8[4,8]',
+        f"output channel 3 can reach {2**31}",
         "quantize the model again: weights or bias of this size are not meaningful",
     )  # fmt: skip

@@ -160,7 +160,7 @@ class TestRefusals:
         case = with_output(pool("layer", opcode, X, (6, 5)), shape=(1, 1, 1, 5))
         case = with_input(case, 0, shape=(1, 6, 4, 5))
         _refused(
-            case, 2, "a 6x5 window does not fit its input", '"layer/in0" int8[1,6,4,5]',
+            case, 2, f"{opcode} has a 6x5 window that does not fit its input", '"layer/in0" int8[1,6,4,5]',
             "the input is 6x4 with padding Padding(top=0, bottom=0, left=0, right=0)", AGAIN,
         )  # fmt: skip
 
@@ -176,7 +176,7 @@ class TestRefusals:
 
     def test_window_too_large(self, opcode: str) -> None:
         case = pool("layer", opcode, (1, 1, 1, 1), (4096, 4096), Slide((1, 1), SAME))
-        _refused(case, 2, "a pooling window is too large", "", "8388608 elements is the limit", AGAIN)
+        _refused(case, 2, f"{opcode} has a window that is too large", "", "8388608 elements is the limit", AGAIN)
 
     @pytest.mark.parametrize("dtype", ["int32"])
     def test_other_types(self, opcode: str, dtype: str) -> None:

@@ -233,13 +233,13 @@ def test_refuses_computed_weights() -> None:
 
 def test_refuses_scales_out_of_proportion() -> None:
     case = with_output(BASE, scales=(1e-30,))
-    assert message(case).startswith("2\nerror: an output scale is out of proportion")
+    assert message(case).startswith("2\nerror: SVDF has an output scale that is out of proportion")
 
 
 def test_refuses_a_filter_whose_score_can_overflow() -> None:
     case = with_input(with_input(BASE, 0, shape=(1, 66100)), 1, shape=(8, 66100), data=b"\x80" * 8 * 66100)
     _refused(
-        case, 2, "an accumulator can overflow 32 bits", '"layer/in1" int8[8,66100]',
+        case, 2, "SVDF can overflow an accumulator of 32 bits", '"layer/in1" int8[8,66100]',
         f"a filter's score can reach {66100 * 128 * 256}",
         "quantize the model again: weights of this size are not meaningful",
     )  # fmt: skip

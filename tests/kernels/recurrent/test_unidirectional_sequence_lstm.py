@@ -260,19 +260,25 @@ def test_refuses_int16_activations_with_a_zero_point() -> None:
 def test_refuses_a_wide_sum_that_can_overflow() -> None:
     bias = np.full(4, 2**47, "<i8").tobytes()
     case = with_input(lstm_wide("layer", 1, 3, 5, 4), 13, data=bias)
-    assert message(case).startswith("2\nerror: an accumulator can overflow 48 bits\n")
+    assert message(case).startswith("2\nerror: UNIDIRECTIONAL_SEQUENCE_LSTM can overflow an accumulator of 48 bits\n")
 
 
 def test_refuses_int16_gates_that_are_shifted_too_far() -> None:
     case = lstm_wide("layer", 1, 3, 5, 4, replace(USUAL, x=1.0, weights=(1.0, 0.5, 2.0, 4.0)))
-    assert message(case).startswith("2\nerror: an output scale is out of proportion\n")
+    assert message(case).startswith(
+        "2\nerror: UNIDIRECTIONAL_SEQUENCE_LSTM has an output scale that is out of proportion\n"
+    )
 
 
 def test_refuses_scales_out_of_proportion() -> None:
     tiny = with_output(with_input(BASE, 18, scales=(1e-12,)), scales=(1e-12,))
-    assert message(tiny).startswith("2\nerror: an output scale is out of proportion\n")
+    assert message(tiny).startswith(
+        "2\nerror: UNIDIRECTIONAL_SEQUENCE_LSTM has an output scale that is out of proportion\n"
+    )
 
 
 def test_refuses_a_sum_that_can_overflow() -> None:
     bias = np.full(4, 2**31 - 1000, "<i4").tobytes()
-    assert message(with_input(BASE, 13, data=bias)).startswith("2\nerror: an accumulator can overflow 32 bits\n")
+    assert message(with_input(BASE, 13, data=bias)).startswith(
+        "2\nerror: UNIDIRECTIONAL_SEQUENCE_LSTM can overflow an accumulator of 32 bits\n"
+    )

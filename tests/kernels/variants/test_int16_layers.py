@@ -194,13 +194,17 @@ def test_refusals() -> None:
     plain = wide(conv_2d("c", X, 5, (3, 3), scales=SCALES))
     _refused(with_input(plain, 0, zero_points=(3,)), 2, "CONV_2D has an int16 tensor with the zero point 3")
     _refused(with_output(plain, zero_points=(-1,)), 2, "int16 activations are symmetric in TFLite")
-    _refused(wide(conv_2d("c", X, 5, (3, 3), scales=Scales(factor=129.0))), 2, "an output scale is out of proportion")
+    _refused(
+        wide(conv_2d("c", X, 5, (3, 3), scales=Scales(factor=129.0))),
+        2,
+        "has an output scale that is out of proportion",
+    )
     far_bias = wide(conv_2d("c", X, 2, (3, 3), scales=SCALES), values=np.array([1 << 47, 0], np.int64))
-    _refused(far_bias, 2, "an accumulator can overflow 48 bits")
+    _refused(far_bias, 2, "can overflow an accumulator of 48 bits")
     lowest = wide(conv_2d("c", X, 2, (3, 3), scales=SCALES), values=np.array([-(1 << 63), 0], np.int64))
-    _refused(lowest, 2, "an accumulator can overflow 48 bits")
+    _refused(lowest, 2, "can overflow an accumulator of 48 bits")
     short = wide(fully_connected("f", (1, 700), 3, 700, scales=SCALES, w=np.full((3, 700), 127, np.int8)), "int32")
-    _refused(short, 2, "an accumulator can overflow 32 bits")
+    _refused(short, 2, "can overflow an accumulator of 32 bits")
     _refused(
         wide(depthwise("d", X, 1, (3, 3), scales=SCALES), "int32"),
         1,
@@ -225,7 +229,7 @@ def test_refusals() -> None:
     large = Case("p", "AVERAGE_POOL_2D", (quantized((1, 182, 182, 1), 0.1, 0, "int16"),),
                  (quantized((1, 1, 1, 1), 0.1, 0, "int16"),),
                  Slide().options(dilated=False) | {"filter_height": 182, "filter_width": 182}, 2)  # fmt: skip
-    _refused(large, 2, "a pooling window is too large")
+    _refused(large, 2, "has a window that is too large")
 
 
 def test_a_bias_without_a_positive_counterpart_is_refused() -> None:
@@ -233,8 +237,16 @@ def test_a_bias_without_a_positive_counterpart_is_refused() -> None:
     values = np.array([-(1 << 63), 0, 5, 1], np.int64)
     layer = wide(transposed("t", (1, 4, 5, 3), 4, (3, 3), (8, 10), scales=SCALES), values=values)
     _refused(layer, 1, "TRANSPOSE_CONV has sums that can leave 48 bits")
-    _refused(wide(depthwise("d", (1, 6, 5, 4), 1, (3, 3), scales=SCALES), values=values), 2, "can overflow 48 bits")
-    _refused(wide(fully_connected("f", (2, 9), 4, 9, scales=SCALES), values=values), 2, "can overflow 48 bits")
+    _refused(
+        wide(depthwise("d", (1, 6, 5, 4), 1, (3, 3), scales=SCALES), values=values),
+        2,
+        "can overflow an accumulator of 48 bits",
+    )
+    _refused(
+        wide(fully_connected("f", (2, 9), 4, 9, scales=SCALES), values=values),
+        2,
+        "can overflow an accumulator of 48 bits",
+    )
 
 
 def test_largest_pool_is_exact() -> None:

@@ -1,7 +1,5 @@
 """The options of a compilation: their defaults, their JSON for the manifest, and their text for the command line."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any

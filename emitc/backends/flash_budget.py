@@ -3,8 +3,6 @@
 Such kernels are faster. Those that save the most cycles for a byte come first, until the budget is spent.
 """
 
-from __future__ import annotations
-
 from emitc.backends.partition import Partition
 
 DEFAULT_SHARE = 0.05

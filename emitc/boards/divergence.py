@@ -4,8 +4,6 @@ The expected values are those of the same generated C, built for this machine wi
 they are right; here only the board, its compiler and its flash are in question.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Sequence

@@ -13,8 +13,6 @@ What no rule covers: bytes that are stored faster than the store buffer takes th
 four, the alignment of code, branches that are predicted wrongly, caches and wait states.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """A result of a board with what it is of: the model, its file, the target and the options."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
 from html import escape
 from typing import Any

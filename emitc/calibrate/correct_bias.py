@@ -6,8 +6,6 @@ Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correc
 those of the samples.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -10,8 +10,6 @@ Factors are powers of two. A product with one rounds nothing, so that the float 
 as long as no value leaves the range of normal numbers.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

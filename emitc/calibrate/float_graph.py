@@ -1,8 +1,6 @@
 """A float ONNX graph under change: who reads and who makes a tensor, constants as arrays, and what flows between
 operators."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Which activations get 16 bits: overrides for ONNX Runtime's quantizer, and an order in which operators are worth it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

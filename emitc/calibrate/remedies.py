@@ -1,7 +1,5 @@
 """Changes of a float model that leave less noise when it is quantized, and nearly the same results in float32."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

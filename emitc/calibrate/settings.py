@@ -1,7 +1,5 @@
 """How a float model is quantized: where the ranges come from, and which operators are not to be int8."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 METHODS = ("minmax", "percentile", "entropy", "mse")

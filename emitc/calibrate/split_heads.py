@@ -6,8 +6,6 @@ ones. A Concat that stays in float32 joins both. So each part has a scale of its
 as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`emitc cost`: what MODEL costs on a target, without compiling the C unless asked to."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

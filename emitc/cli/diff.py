@@ -1,7 +1,5 @@
 """`emitc diff`: what differs between two packages, manifests or measurements."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

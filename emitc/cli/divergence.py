@@ -1,7 +1,5 @@
 """--find-divergence of `emitc run` and `emitc flash`: the first layer that a board computes otherwise than this machine."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`emitc profile`: what a board has recorded with emitc_profile.h, layer by layer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`emitc sweep`: models by targets, boards, kernels, budgets, options and data, as one table."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`emitc weights`: the file of a new model's weights for a package that is in use."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the ends of kernel names say, for the comment above the kernels."""
 
-from __future__ import annotations
-
 import re
 from types import MappingProxyType
 

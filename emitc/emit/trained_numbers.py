@@ -8,8 +8,6 @@ This works on the C text of a kernel, whose functions have the parameters as the
 as it is; nothing is wrong then, only slower.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Every reader says what it found where it refuses. A value is taken as a code whe
 scale, mean or layout is given; otherwise it is a real number.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 import wave

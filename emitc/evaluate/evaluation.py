@@ -1,7 +1,5 @@
 """How well a model does on a data set: through the generated C, and through the engine of a model that it is compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What predictions are worth: metrics over real outputs and labels, and the confusion of classes."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path

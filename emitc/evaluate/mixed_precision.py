@@ -1,7 +1,5 @@
 """The fewest activations of 16 bits with which a quantized model keeps its accuracy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Samples of a data set on an emulated board: whether it computes what the generated C computes on this machine."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path

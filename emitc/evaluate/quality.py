@@ -1,7 +1,5 @@
 """What quantizing has cost: a float ONNX model and the int8 one that was made of it, in ONNX Runtime on the same samples."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """`emitc quantize` as a value: the model that was made, what quantizing has cost, and the accuracy on a test."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path

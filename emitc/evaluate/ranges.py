@@ -1,7 +1,5 @@
 """What a float model computes on samples: ranges whose 8-bit codes have the least mean square error, and figures of channels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which remedies reduce the noise of a quantized model: measured on the samples that calibrate."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The generated C of a model, built for this machine and loaded: arrays in, arrays out."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import weakref

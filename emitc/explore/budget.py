@@ -10,8 +10,6 @@ name.
     max-flash = 40000
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

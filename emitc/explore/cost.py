@@ -5,8 +5,6 @@ It is meant for searches over architectures, which ask for thousands of models. 
 `emitc compile`. Instructions and code come from counts of emitc's kernels on emulated boards (`kernel_counts`).
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, replace

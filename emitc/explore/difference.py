@@ -1,8 +1,6 @@
 """What differs between two packages, manifests or measurements: sizes and counts, layers, and the interface of the
 model."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

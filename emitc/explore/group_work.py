@@ -3,8 +3,6 @@
 Groups that are filled in part take as long as full ones, which no number of elements says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 

@@ -1,7 +1,5 @@
 """An inference in steps: how long layers are divided, and how much room they get for that."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.backends.partition import Partition

@@ -5,8 +5,6 @@ at least 0, each count with the same weight. Kernels that differ in rounding, or
 for, have prior coefficients in common. Few counts lead away from these less than many.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Instructions and cycles of each layer on a target: counts of kernels on emulated boards, or the kernels' own rough costs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, replace
 

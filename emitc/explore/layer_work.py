@@ -5,8 +5,6 @@ A kernel's instructions are nearly linear in a few such numbers: each loop has a
 of instructions. `kernel_counts.json` has the instructions of a turn, by kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import prod
 

@@ -1,7 +1,5 @@
 """Which layers of a run share a record of its profile, so that recording takes less than 2 % of the run's instructions."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 from emitc.backends.partition import Partition

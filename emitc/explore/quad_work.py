@@ -4,8 +4,6 @@ The last ones, up to three, are taken alone, and each alone takes as long as fou
 `depthwise_conv_2d_scalar`). A layer that runs by rows has last pixels in each row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from emitc.explore.vector_work import rows_inside

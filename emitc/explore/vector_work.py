@@ -4,8 +4,6 @@ A register that is filled in part takes as long as a full one. So the numbers ar
 the templates for MVE are. `layer_work` has what counts on every core.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from emitc.explore.group_work import groups_of

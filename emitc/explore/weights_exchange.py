@@ -4,8 +4,6 @@ The new model is compiled with the package's options. Where the code that comes 
 new weights fit. Otherwise the first layer that differs is named, by what the package's manifest says of it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

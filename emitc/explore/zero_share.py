@@ -5,8 +5,6 @@ means and variances of each channel are propagated through the layers as those o
 and a limit of 0 makes all values below it 0.
 """
 
-from __future__ import annotations
-
 from math import erf
 
 import numpy as np

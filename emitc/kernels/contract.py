@@ -5,8 +5,6 @@ attribute). `check` raises every refusal. `reference` is the oracle: numpy, inte
 `lower` makes the Layer: constants, parameters, scratch, MACs, and where the output may overlap an input.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

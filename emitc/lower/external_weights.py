@@ -5,8 +5,6 @@ therefore change results, but not where the code reads and writes. Arrays and nu
 Weights with numbers between them that lead to an address are marked as a `Stream`, which the code checks before it takes a file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 

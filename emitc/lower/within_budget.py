@@ -4,8 +4,6 @@ The kernels depend on the scratch that they may have, and the arena depends on t
 `schedule.scratch_budget` asks for the schedule under several limits. What it takes is lowered once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ b * b_weight + bias) >> right). Products: clamp(((a - a_zero) * (b - b_zero) * m
 results are ties rounded to even (scales whose ratio is a power of two), the shift rounds to even too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

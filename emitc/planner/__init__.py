@@ -4,8 +4,6 @@ It knows bytes, alignment, live ranges, aliases and pairwise distances; no opera
 standard library only, no clock and no unseeded randomness: the same input gives the same plan.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

@@ -10,8 +10,6 @@ The search leaves out a buffer that finds a place wherever its neighbours lie, a
 They are placed last, or with the others where that is found in time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import NamedTuple

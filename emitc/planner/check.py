@@ -4,8 +4,6 @@ Shares no code with the packing. It compares the offsets with the sizes and dist
 rounded, pair by pair.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from emitc.planner.buffers import Buffer, Distance, Placement, Plan

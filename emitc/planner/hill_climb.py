@@ -3,8 +3,6 @@
 Thousands of orders are tried for one plan, so that this code is written for speed.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Collection, Sequence
 

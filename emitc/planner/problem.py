@@ -4,8 +4,6 @@ Rounding loses nothing: all offsets are multiples of the grid, so a difference o
 size or a distance is also at least that number rounded up.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass

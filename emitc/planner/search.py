@@ -6,8 +6,6 @@ make the bound reachable, a hill climb changes the order of first fit a little a
 looked at, not by a clock, so the same problem gives the same plan on every machine.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """What a package says and offers beyond the model's functions: names of classes, a C++ class, the model's own licence."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

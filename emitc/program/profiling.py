@@ -1,7 +1,5 @@
 """What a package made with `--profile` records of a run: which layers share a record, and how many runs are left out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ Their length follows from the weights. So a file keeps room for more, up to a nu
 that was trained again then fits. Zeros fill what it does not need.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What `emitc sweep` prints, and its page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

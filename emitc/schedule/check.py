@@ -5,8 +5,6 @@ the row) that was written there last. What a stage reads must still be its own. 
 keep the distance of its access order, and nobody may need the input afterwards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """Layers that are to run in parts: how far their input has to stay from their output for that."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 

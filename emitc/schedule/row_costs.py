@@ -4,8 +4,6 @@ A row is a call: the schedule's conditions, the window's parameters, the kernel'
 Weights are read again for every row, which costs no instruction.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 

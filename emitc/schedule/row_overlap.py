@@ -4,8 +4,6 @@ The source shrinks from its first row on, and the target grows. A line buffer ho
 read, and scratch is in use while its layer makes a row. Two buffers may share memory where at no step both hold something there.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 

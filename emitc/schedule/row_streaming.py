@@ -9,8 +9,6 @@ no extra multiply-accumulate; weights are read once per row.
 line buffer has to hold. It also tells how far the segment's output may follow its input in one piece of memory.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -6,8 +6,6 @@ without scratch. With `--ram-budget min` it does so too, unless that costs many 
 budget in bytes is met first, and what is left of it goes to faster kernels. Some kernels get only what is left.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from emitc.backends.contract import PORTABLE

@@ -1,7 +1,5 @@
 """In which order layers run, and which of them row by row: what the memory plan and the C are made from."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The jobs of a sweep on the workers of a Dask scheduler. Dask runs the jobs of a worker that dies on another one."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What makes two runs of one job the same: emitc's own source, Python and its packages, compilers and emulators."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import json

@@ -1,7 +1,5 @@
 """The jobs of a sweep in their order, each with the key of everything that its result depends on."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 A process may be killed at any time. A line that was cut off is no row, and its job runs again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

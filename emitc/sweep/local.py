@@ -1,7 +1,5 @@
 """The jobs of a sweep in processes of this machine. A process that dies takes no result with it, and its job runs again."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import threading

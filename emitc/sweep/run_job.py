@@ -1,7 +1,5 @@
 """One job of a sweep to its row: compile, prove, measure, evaluate."""
 
-from __future__ import annotations
-
 import time
 import traceback
 from typing import Any

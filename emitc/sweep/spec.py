@@ -1,7 +1,5 @@
 """The specification of a sweep: a TOML file, validated, and the files that its patterns find."""
 
-from __future__ import annotations
-
 import fnmatch
 import itertools
 import os

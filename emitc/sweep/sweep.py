@@ -1,7 +1,5 @@
 """A sweep from its specification to its tables: what is known already is not computed again."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The planner has a formula for the least distance. Here every reading is looked a
 with the taps of each window listed one by one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -4,8 +4,6 @@ What is shown: a package accepts no changed file, a check takes a bounded time, 
 outside of the file, the arena and the state.
 """
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path

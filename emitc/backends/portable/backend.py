@@ -3,8 +3,6 @@
 A node's kernel is the cheapest of those that the target can run, by `cost`; `--kernel opN=VARIANT` asks for another one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 

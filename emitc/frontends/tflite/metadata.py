@@ -6,8 +6,6 @@ files with a type; two types are lists of labels.
 Source  `metadata_schema.fbs` of TensorFlow Lite Support, schema version 1.1.0; `schema.fbs` of TensorFlow for the model.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 

@@ -8,8 +8,6 @@ Errors  weight zero point other than 0; an accumulator that can overflow int32.
 Source  TFLite 8-bit quantization specification, CONV_2D; groups as I / (weight channels).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial

@@ -7,8 +7,6 @@ keeps the rows that the next band needs. So working memory depends on the width 
 A value is read once, before an output of its band is stored. So the output may lie over the input at a distance of whole pixels.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

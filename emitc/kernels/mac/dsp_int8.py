@@ -8,8 +8,6 @@ Where a window or a row reaches outside the input, the kernels read the zero poi
 pixels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

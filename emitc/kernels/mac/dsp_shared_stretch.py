@@ -9,8 +9,6 @@ place modulo the distance. So those of neighbouring pixels follow each other, an
 the kernel is printed for the window's size, so that every size is a kernel of its own.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from emitc.kernels.mac.dsp_int8 import CHANNEL_PAIRS, PIXEL_HEADERS, fold_windows

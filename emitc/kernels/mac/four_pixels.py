@@ -4,8 +4,6 @@ Rows of a matrix product are read in place. Windows of a convolution are copied 
 window reaches outside the input it has the zero point, so that one bias holds its term for all pixels.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.kernels.mac.problem import FoldedWeights, MacProblem

@@ -7,8 +7,6 @@ Source of the arithmetic: TFLite 8-bit quantization specification. VSMUL rounds 
 up, as the specification has it; VSSRA rounds the shift to the right so.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -7,8 +7,6 @@ reaches outside the input, the kernels read the zero point instead. So one bias 
 Source of the arithmetic: TFLite 8-bit quantization specification.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -7,8 +7,6 @@ least sums from which on the outputs are -127..127.
 Source of the arithmetic: TFLite 8-bit quantization specification, for halves that are rounded up.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ A block is four filters whose weights are interleaved. Filters left over from th
 as in TFLite files: two of four bits in a byte, the first one in the low half, and every row starts a byte.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ infinity. The factors 1/4, -1/6, 1/24 and 1 of the weights' transform stand in t
 the last is an integer: y = A ((G g) * (B d)) / 24 without a remainder.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -6,8 +6,6 @@ that 16 such instructions need eight loads. Windows in scratch are rows of whole
 Source of the arithmetic: TFLite 8-bit quantization specification.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from emitc.kernels.mac import four_pixels, scalar_int8

@@ -4,8 +4,6 @@ Names come from models and are hostile text. The templates escape every value, a
 that could end its element. Scripts put names into a page as text alone.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

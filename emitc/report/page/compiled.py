@@ -1,7 +1,5 @@
 """The page of a compiled model, with what a board and this machine find about it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

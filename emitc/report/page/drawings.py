@@ -1,7 +1,5 @@
 """The drawings of a report: the arenas by address and step, and the graph from its inputs to its outputs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 

@@ -1,7 +1,5 @@
 """The report of one model: everything that is known of it on one page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -3,8 +3,6 @@
 A manifest of a folder is a file of somebody's: every value is checked for its type and size before anything is drawn.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -9,15 +9,65 @@ Both are deterministic: instructions are counted exactly, and the files follow f
 from __future__ import annotations
 
 import argparse
+import tempfile
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.boards import NETS
 from bench.output import add_sweep_options, swept, write_json
+from emitc.compiled import Compiled
 from emitc.compiler import compile_model
+from emitc.emit.render import environment
 from emitc.options import Options
 from emitc.report.tables import table
-from emitc.verify.weights_attack import attack
+from emitc.verify.build import captured, run_compiler, sources
+
+_SANITIZE = ("-g1", "-O1", "-fsanitize=address,bounds", "-fno-sanitize-recover=all")
+"""Shifts by numbers of a hostile file are no accesses."""
+_FLAGS = ("-std=c11", "-D_POSIX_C_SOURCE=200809L", "-ffp-contract=off")
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """What became of the files. accepted: mutants, of which there must be none. refused: hostile files with right sums.
+
+    ran: hostile files with which the model ran. slowest_us: microseconds of the slowest init with a mutant.
+    """
+
+    accepted: int
+    refused: int
+    ran: int
+    slowest_us: int
+
+
+def attack(compiled: Compiled, mutants: int, hostile: int, seed: int = 0) -> Attack:
+    """Offers `mutants` changed files of weights and `hostile` ones with any content to a package, under AddressSanitizer.
+
+    The package has one arena, external weights, and inputs that lie in it; raises ValueError for another one. A package accepts
+    no changed file, and no content leads to an access outside of the file, the arena and the state: raises RuntimeError where the
+    sanitizer has seen one, or the program did not end.
+    """
+    program = compiled.program
+    if program.external is None or program.regions or program.streamed_input is not None:
+        raise ValueError("the driver gives one arena and writes every input there")
+    with tempfile.TemporaryDirectory(prefix="emitc-") as name:
+        folder = Path(name)
+        compiled.write(folder / "package")
+        described = {"name": program.name, "upper": program.upper, "inputs": len(program.inputs)}
+        main = folder / "weights_main.c"
+        template = Path(__file__).with_name("weights_main.c.j2").read_text(encoding="ascii")
+        main.write_text(environment().from_string(template).render(m=described), encoding="ascii")
+        files, includes = sources(folder / "package")
+        options = [*_FLAGS, *_SANITIZE, *(f"-I{include}" for include in includes)]
+        run_compiler([*options, str(main), *map(str, files), "-o", str(folder / "attack"), "-lm"])
+        weights = folder / "weights.bin"
+        weights.write_bytes(program.external.file())
+        done = captured([str(folder / "attack"), str(weights), str(mutants), str(hostile), str(seed)])
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "ERROR" in line or "runtime error" in line]
+        raise RuntimeError(f"a file of weights led outside of {program.name}: {lines[0] if lines else done.returncode}")
+    return Attack(*map(int, done.stdout.split()))
 
 
 def costs(models: list[Path], arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -36,7 +86,7 @@ def costs(models: list[Path], arguments: argparse.Namespace) -> list[dict[str, A
 def offered(model: Path, target: str, mutants: int, hostile: int) -> dict[str, Any]:
     """What became of changed and of hostile files."""
     made = compile_model(model, target=target, weights="external")
-    return {"model": model.stem, "target": target, "mutants": mutants, **attack(made, mutants, hostile).to_json()}
+    return {"model": model.stem, "target": target, "mutants": mutants, **asdict(attack(made, mutants, hostile))}
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from bench.weights import attack
 from emitc.boards.boot import boot
 from emitc.cli.main import cli
 from emitc.compiled import Compiled
@@ -26,7 +27,6 @@ from emitc.target import load_board
 from emitc.verify.build import HostModel, build_shared
 from emitc.verify.golden_run import golden_run, interface_of
 from emitc.verify.samples import random_samples
-from emitc.verify.weights_attack import attack
 from emitc.writers.tflite import write_tflite
 from tests.support.firmware import built
 from tests.support.models.retrained import CLASSES, retrained

@@ -29,6 +29,8 @@ _RARE = (
     *("steps", "max_step_cycles", "weights", "load_ahead"),
 )
 """Options that the manifest names only where they are given."""
+_FLAGS = ("input_rows", "split_weights", "profile", "profile_layers")
+"""Those of them that are only ever true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +107,7 @@ class Options:
 
     def to_json(self) -> dict[str, Any]:
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _RARE}
-        if self.input_rows:
-            plain["input_rows"] = True
-        if self.split_weights:
-            plain["split_weights"] = True
-        if self.profile:
-            plain["profile"] = True
-        if self.profile_layers:
-            plain["profile_layers"] = True
+        plain |= {name: True for name in _FLAGS if getattr(self, name)}
         if self.self_test:
             vectors = self.self_test_vectors
             plain["self_test"] = {"inputs": self.self_test, "vectors": vectors.name if vectors else None}
@@ -121,12 +116,9 @@ class Options:
         plain |= {"model_licence": self.model_licence} if self.model_licence else {}
         if self.in_steps:
             plain |= {"steps": True, "max_step_cycles": self.max_step_cycles}
-        if self.weights != BUILT_IN:
-            plain["weights"] = self.weights
-        if self.flash_budget is not None:
-            plain["flash_budget"] = self.flash_budget
-        if self.variants:
-            plain["variants"] = [list(pair) for pair in self.variants]
+        plain |= {"weights": self.weights} if self.weights != BUILT_IN else {}
+        plain |= {"flash_budget": self.flash_budget} if self.flash_budget is not None else {}
+        plain |= {"variants": [list(pair) for pair in self.variants]} if self.variants else {}
         if self.regions:
             plain["regions"] = [
                 {"name": r.name, "bytes": r.size_bytes, "cost": r.cost}
@@ -134,10 +126,8 @@ class Options:
                 for r in self.regions
             ]
             plain["places"] = [list(place) for place in self.places]
-        if self.stage_weights:
-            plain["stage_weights"] = self.stage_weights
-        if self.load_ahead:
-            plain["load_ahead"] = self.load_ahead
+        plain |= {"stage_weights": self.stage_weights} if self.stage_weights else {}
+        plain |= {"load_ahead": self.load_ahead} if self.load_ahead else {}
         return plain | {
             "shapes": {k: list(v) for k, v in self.shapes.items()},
             "disabled": sorted(self.disabled),
@@ -157,25 +147,10 @@ class Options:
 
     def arguments(self) -> str:
         """The options that differ from the defaults as command-line text, with a leading blank."""
-        default, parts = Options(), []
-        for name in (
-            "name",
-            "target",
-            "kernels",
-            "optimize",
-            "io",
-            "package",
-            "ram_budget",
-            "flash_budget",
-            "fallback",
-        ):
-            value = getattr(self, name)
-            if value != getattr(default, name):
-                parts.append(f"--{name.replace('_', '-')} {value}")
-        parts += ["--input-rows"] if self.input_rows else []
-        parts += ["--split-weights"] if self.split_weights else []
-        parts += ["--profile"] if self.profile else []
-        parts += ["--profile-layers"] if self.profile_layers else []
+        plain = ("name", "target", "kernels", "optimize", "io", "package", "ram_budget", "flash_budget", "fallback")
+        values = {name: getattr(self, name) for name in plain if getattr(self, name) != getattr(Options(), name)}
+        parts = [f"--{name.replace('_', '-')} {value}" for name, value in values.items()]
+        parts += [f"--{name.replace('_', '-')}" for name in _FLAGS if getattr(self, name)]
         parts += [f"--labels {Path(self.labels).name}"] if self.labels else []
         parts += ["--cpp"] if self.cpp else []
         parts += [f'--model-licence "{self.model_licence}"'] if self.model_licence else []
@@ -188,8 +163,7 @@ class Options:
         parts += [f"--without {name}" for name in sorted(self.disabled)]
         parts += [f"--cpu-only {what}" for what in self.cpu_only]
         parts += [f"--{name} {value}".removesuffix(" yes") for name, value in self._stated().items()]
-        if self.regions:
-            parts.append("--regions " + ",".join(str(region) for region in self.regions))
+        parts += ["--regions " + ",".join(map(str, self.regions))] if self.regions else []
         parts += [f"--place {what}={region}" for what, region in self.places]
         parts += [f"--stage-weights {self.stage_weights}"] if self.stage_weights else []
         parts += [f"--load-ahead {self.load_ahead:g}"] if self.load_ahead else []
@@ -205,11 +179,9 @@ def _choice(value: str, choices: tuple[str, ...], option: str) -> None:
 
 def _check_external(options: Options) -> None:
     """Refuses what asks for weights in the C, where they are in a file of their own."""
+    no_weights = "it leaves no weights in the C that could have a file of their own there"
     excluded = {
-        "--split-weights": (
-            options.split_weights,
-            "it leaves no weights in the C that could have a file of their own there",
-        ),
+        "--split-weights": (options.split_weights, no_weights),
         f"--package {options.package}": (not KINDS[options.package].weights, "its wrapper gives init no weights"),
     }
     for option, (asked, why) in excluded.items():

@@ -223,39 +223,20 @@ def chosen(values: dict[str, Any], names: str) -> dict[str, Any]:
 
 
 _HEADINGS = {
-    **dict.fromkeys(
-        ("--target", "--kernels", "--kernel", "--optimize", "--cmsis-nn", "--esp-nn", "--without"), "Kernels"
-    ),
-    **dict.fromkeys(("--ram-budget", "--flash-budget", "--regions", "--place", "--input-rows"), "Memory"),
-    **dict.fromkeys(("--stage-weights", "--load-ahead"), "Memory"),
-    **dict.fromkeys(
+    f"--{name}": heading
+    for heading, names in (
+        ("Kernels", "target kernels kernel optimize cmsis-nn esp-nn without"),
+        ("Memory", "ram-budget flash-budget regions place stage-weights load-ahead input-rows"),
         (
-            "--output",
-            "--package",
-            "--split-weights",
-            "--weights",
-            "--self-test",
-            "--self-test-vectors",
-            "--profile",
-            "--profile-layers",
-            "--labels",
-            "--cpp",
-            "--model-licence",
-            "--steps",
-            "--max-step-cycles",
-            "--svg",
-            "--html",
-            "--force",
-            "--workdir",
-            "--json",
+            "Output",
+            "output package split-weights weights self-test self-test-vectors profile profile-layers labels cpp",
         ),
-        "Output",
-    ),
-    **dict.fromkeys(
-        ("--max-arena", "--max-flash", "--max-stack", "--max-instructions", "--max-ms", "--budget"), "Budget"
-    ),
-    **dict.fromkeys(("--name", "--io", "--shape", "--plugin"), "Model"),
-    **dict.fromkeys(("--npu", "--fallback", "--cpu-only", "--expect-partition", "--allow-npu-rounding"), "NPU"),
+        ("Output", "model-licence steps max-step-cycles svg html force workdir json"),
+        ("Budget", "max-arena max-flash max-stack max-instructions max-ms budget"),
+        ("Model", "name io shape plugin"),
+        ("NPU", "npu fallback cpu-only expect-partition allow-npu-rounding"),
+    )
+    for name in names.split()
 }
 """Headings of the help, by option; what is not here is the command's own."""
 

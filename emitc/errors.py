@@ -393,9 +393,8 @@ def writing(what: str, option: str) -> Iterator[None]:
         why = (
             error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror or str(error)
         )  # the first of its files
-        raise EmitcError(
-            what, Where(option=option), str(why), "check the path, its rights and the free space", Code.UNWRITABLE
-        ) from error
+        hint = "check the path, its rights and the free space"
+        raise EmitcError(what, Where(option=option), str(why), hint, Code.UNWRITABLE) from error
 
 
 def with_model(error: EmitcError, model: str) -> EmitcError:

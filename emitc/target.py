@@ -379,9 +379,8 @@ def _read(path: Path) -> _Table:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise EmitcError(
-            f"{path.name} cannot be read", Where(option=path.name), str(error), "restore the file, or reinstall emitc"
-        ) from error
+        hint = "restore the file, or reinstall emitc"
+        raise EmitcError(f"{path.name} cannot be read", Where(option=path.name), str(error), hint) from error
     return _Table(path.name, "", content)
 
 

@@ -50,9 +50,8 @@ def flash(
     try:
         transcript = protocol.parse(_read_proof(port or find_port(where), timeout, where))
     except protocol.BadTranscript as error:
-        raise CannotCompile(
-            "the board's report cannot be read", where, str(error), "run it again; check the serial line"
-        ) from error
+        hint = "run it again; check the serial line"
+        raise CannotCompile("the board's report cannot be read", where, str(error), hint) from error
     image = project / ".pio" / "build" / board.name / "firmware.elf"
     return _result(model, board, transcript, vectors, image)
 

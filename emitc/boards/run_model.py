@@ -85,9 +85,8 @@ def check_cases(model: RunModel, cases: Sequence[Case]) -> None:
     """Raises EmitcError where there is no case, or one whose number or sizes of tensors are not the model's."""
     where = Where(model=model.name, option="--vectors")
     if not cases:
-        raise EmitcError(
-            "no test case for the board", where, "a proof without a case proves nothing", "give at least one"
-        )
+        why = "a proof without a case proves nothing"
+        raise EmitcError("no test case for the board", where, why, "give at least one")
     for number, (inputs, outputs) in enumerate(cases):
         for what, arrays, tensors in (("input", inputs, model.inputs), ("output", outputs, model.outputs)):
             got = [len(array) for array in arrays]

@@ -206,10 +206,8 @@ def _samples(path: Path, data: bytes, calibration: Path) -> tuple[list[dict[str,
         raise CannotCompile(f"{path.name} has {len(source.nodes)} operators", where, why, hint)
     kinds = {source.tensors[i].name: source.tensors[i].dtype for i in source.inputs}
     if set(kinds.values()) != {"float32"}:
-        raise CannotCompile(
-            f"{path.name} has inputs of other types than float32", where, str(kinds),
-            "only float models can be quantized; a quantized one compiles as it is",
-        )  # fmt: skip
+        hint = "only float models can be quantized; a quantized one compiles as it is"
+        raise CannotCompile(f"{path.name} has inputs of other types than float32", where, str(kinds), hint)
     return samples, source.whole or data
 
 

@@ -418,13 +418,11 @@ def read_small(path: Path, most: int, option: str) -> bytes:
         with path.open("rb") as file:
             data = file.read(most + 1)
     except (OSError, ValueError) as error:
-        raise EmitcError(
-            f"{path} cannot be read", where, str(error), "name a readable file", Code.UNREADABLE
-        ) from error
+        what = f"{path} cannot be read"
+        raise EmitcError(what, where, str(error), "name a readable file", Code.UNREADABLE) from error
     if len(data) > most:
-        raise EmitcError(
-            f"{path} is too long", where, f"it may have {most} bytes", "choose another file", Code.TOO_LARGE
-        )
+        why = f"it may have {most} bytes"
+        raise EmitcError(f"{path} is too long", where, why, "choose another file", Code.TOO_LARGE)
     return data
 
 

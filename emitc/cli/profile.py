@@ -41,9 +41,8 @@ def profile(
 
         if (port is None) == (file is None):
             where, hint = Where(option="--port, --file"), "give the port, or a file with what came from it"
-            raise EmitcError(
-                "one place to read from is needed", where, f"{'none' if port is None else 'two'} given", hint
-            )
+            why = f"{'none' if port is None else 'two'} given"
+            raise EmitcError("one place to read from is needed", where, why, hint)
         model = read_model(manifest)
         inputs = tuple(path for path in (file, manifest) if path is not None)
         output = chrome_trace and OutputFile(
@@ -79,9 +78,8 @@ def _of_file(path: Path) -> Iterator[str]:
         with path.open("rb") as stream:
             data = stream.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise EmitcError(
-            f"{path.name} cannot be read", where, getattr(error, "strerror", "") or str(error), hint
-        ) from error
+        why = getattr(error, "strerror", "") or str(error)
+        raise EmitcError(f"{path.name} cannot be read", where, why, hint) from error
     if len(data) > _MOST_BYTES:
         raise EmitcError(f"{path.name} is too large", where, f"it has more than {_MOST_BYTES} bytes", "cut it")
     yield from data.decode("ascii", errors="replace").splitlines()

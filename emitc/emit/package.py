@@ -107,9 +107,8 @@ def _require_replaceable(target: Path) -> None:
     if "\0" in str(target):
         raise EmitcError("the output path has a zero byte", Where(option="-o"), "no file has", "choose another one")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise EmitcError(
-            f"{target} is not a directory", Where(option="-o"), "the package is a directory", "choose another one"
-        )
+        what = f"{target} is not a directory"
+        raise EmitcError(what, Where(option="-o"), "the package is a directory", "choose another one")
     if not target.is_dir():
         return
     ours = _written_by_emitc(target)
@@ -129,19 +128,15 @@ def write_package(files: Mapping[str, bytes], target: Path) -> tuple[str, ...]:
     something else.
     """
     if str(target) == "-":
-        raise EmitcError(
-            "a package does not go to standard output", Where(option="-o -"), "it is a directory of several files",
-            "name a directory",
-        )  # fmt: skip
+        what = "a package does not go to standard output"
+        raise EmitcError(what, Where(option="-o -"), "it is a directory of several files", "name a directory")
     with writing(f"the package cannot be written to {target}", option_of(target, "-o")):
         place = Path(os.path.abspath(target))
         _require_replaceable(place)
         if place.is_dir() and Path.cwd().is_relative_to(os.path.realpath(place)):
-            raise EmitcError(
-                f"{target} is the working directory, or holds it", Where(option="-o"),
-                "the directory is replaced as a whole, and the shell would stay in the removed one",
-                "name another directory, or start emitc in the parent of this one",
-            )  # fmt: skip
+            why = "the directory is replaced as a whole, and the shell would stay in the removed one"
+            hint = "name another directory, or start emitc in the parent of this one"
+            raise EmitcError(f"{target} is the working directory, or holds it", Where(option="-o"), why, hint)
         with staging(place) as folder:
             fresh, old = folder / "new", folder / "old"
             for name, data in sorted(files.items()):

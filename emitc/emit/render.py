@@ -168,9 +168,8 @@ def _of_a_plugin(program: Program, template: str) -> Iterator[None]:
             raise
         why = f"{type(error).__name__}: {error}"
         where = Where(option=f"template {template}")
-        raise EmitcError(
-            "a plugin's template cannot be printed", where, why, "correct it; see docs/custom-operators.md"
-        ) from error
+        hint = "correct it; see docs/custom-operators.md"
+        raise EmitcError("a plugin's template cannot be printed", where, why, hint) from error
 
 
 def _require_one_struct(program: Program) -> None:
@@ -190,9 +189,8 @@ def _parts(program: Program) -> tuple[str, str]:
     for name, count in Counter(step.kernel for step in program.kernels).items():
         if count > 1:
             where, why = Where(option=f"kernel {name}"), f"the model needs {count} of them"
-            raise EmitcError(
-                f"several kernels have the C name emitc_{name}", where, why, "rename the plugin's template"
-            )
+            what = f"several kernels have the C name emitc_{name}"
+            raise EmitcError(what, where, why, "rename the plugin's template")
     _require_one_struct(program)
     kernels: list[str] = []
     layers: dict[str, str] = {}

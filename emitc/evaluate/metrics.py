@@ -60,9 +60,8 @@ def area_under_curve(outputs: Array, labels: Array) -> float:
     positive = classes_of_labels(labels) == 1
     high, low = scores[positive], np.sort(scores[~positive])
     if not len(high) or not len(low):
-        raise EmitcError(
-            "there is no curve", Where(option="--metric auc"), "all samples are of one class", "give samples of both"
-        )
+        why = "all samples are of one class"
+        raise EmitcError("there is no curve", Where(option="--metric auc"), why, "give samples of both")
     below, up_to = np.searchsorted(low, high, "left"), np.searchsorted(low, high, "right")
     return float((below + up_to).sum() / 2 / len(high) / len(low))
 
@@ -90,9 +89,8 @@ def metric_named(name: str) -> Metric:
             if callable(metric):
                 return lambda outputs, labels: float(metric(outputs, labels))
             why = f"{path.name} has no function metric(outputs, labels)"
-    raise EmitcError(
-        f"there is no metric {name}", Where(option="--metric"), why, "top1, top5, mse, auc or a file of yours"
-    )
+    hint = "top1, top5, mse, auc or a file of yours"
+    raise EmitcError(f"there is no metric {name}", Where(option="--metric"), why, hint)
 
 
 def confusion(predicted: Array, wanted: Array, count: int) -> Array:

@@ -34,9 +34,8 @@ def on_board(compiled: Compiled, board: str, data: DataSet, most: int = 4) -> Me
     """
     if compiled.host_hooks():
         why = "its accelerator is played back for random inputs only"
-        raise EmitcError(
-            "the model cannot run samples on a board", Where(option=f"--on {board}"), why, "leave --on out"
-        )
+        what = "the model cannot run samples on a board"
+        raise EmitcError(what, Where(option=f"--on {board}"), why, "leave --on out")
     require_fit(compiled, board)
     samples = [data.samples[position] for position in spread(len(data.samples), most)]
     cases: list[Case] = list(

@@ -45,9 +45,8 @@ def read_labels(what: str, model: bytes, classes: tuple[int, ...]) -> tuple[tupl
         candidates = labels_of_model(model)
         if not candidates:
             hint = "--labels FILE names one, --labels numbers takes none"
-            raise EmitcError(
-                "the model file has no labels", _WHERE, "its archive has no text file, or there is none", hint
-            )
+            why = "its archive has no text file, or there is none"
+            raise EmitcError("the model file has no labels", _WHERE, why, hint)
     else:
         candidates = {Path(what).name: _lines(read_file(Path(what)), Path(what).name)}
     stated = label_files(model) if what == OF_MODEL else ()

@@ -274,9 +274,8 @@ class _Loader:
                 raise self.refusal(f"{template_file.name} is no template", "C sources of emitc are ASCII") from error
             file = template_file.name, hashlib.sha256(data).hexdigest()
         if not isinstance(own, Mapping) or not all(isinstance(t, str) for pair in own.items() for t in pair):
-            raise self.refusal(
-                f"TEMPLATES of the plugin {self.path.name} is no dictionary of texts", "it maps names to templates"
-            )
+            what = f"TEMPLATES of the plugin {self.path.name} is no dictionary of texts"
+            raise self.refusal(what, "it maps names to templates")
         for name, text in own.items():
             taken = name in {path.rpartition("/")[2] for path in template_paths()}
             if taken or not _NAME.fullmatch(name):
@@ -371,8 +370,7 @@ class _Loader:
                 raise
             except (Exception, SystemExit) as error:
                 where = replace(place(*arguments), option=self.where.option)
-                raise EmitcError(
-                    f"the plugin {self.path.name} fails in {name}", where, self.reason(error), f"correct it; {_GUIDE}"
-                ) from error
+                what = f"the plugin {self.path.name} fails in {name}"
+                raise EmitcError(what, where, self.reason(error), f"correct it; {_GUIDE}") from error
 
         return guarded

@@ -87,9 +87,8 @@ def read_rows(path: Path) -> Iterator[Row]:
                     yield row
     except OSError as error:
         why = error.strerror or str(error)
-        raise EmitcError(
-            "the rows of a sweep cannot be read", Where(option=str(path)), why, "check the path"
-        ) from error
+        what = "the rows of a sweep cannot be read"
+        raise EmitcError(what, Where(option=str(path)), why, "check the path") from error
 
 
 def _no_number(name: str) -> None:

@@ -187,9 +187,8 @@ def _parsed(path: Path) -> dict[str, object]:
     except OSError as error:
         raise EmitcError("the sweep cannot be read", where, error.strerror or str(error), "correct the path") from error
     except RecursionError as error:
-        raise EmitcError(
-            "this is no TOML file of a sweep", where, "it is nested too deeply", "see docs/sweep.md"
-        ) from error
+        what = "this is no TOML file of a sweep"
+        raise EmitcError(what, where, "it is nested too deeply", "see docs/sweep.md") from error
     except ValueError as error:
         raise EmitcError("this is no TOML file", where, str(error), "see docs/sweep.md for an example") from error
 

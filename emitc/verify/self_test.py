@@ -46,9 +46,8 @@ def with_self_test(
     outputs = list(_outputs(program, run, sure))
     if not outputs:
         why = "no layer has an output whose bits are known: floats depend on the core, an accelerator is not the core"
-        raise CannotCompile(
-            "this model cannot test itself", _WHERE, why, "leave --self-test out, or quantize the model"
-        )
+        hint = "leave --self-test out, or quantize the model"
+        raise CannotCompile("this model cannot test itself", _WHERE, why, hint)
     crcs = _crcs(run, samples, outputs)
     checks = tuple(replace(check, crcs=tuple(case[i] for case in crcs)) for i, (check, _) in enumerate(outputs))
     left = {check.layer for check in checks}

@@ -72,10 +72,8 @@ def complete(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
         if not value.type.HasField("tensor_type") or tensor.HasField("shape"):
             continue
         if value.name not in shapes and value.name not in constants:
-            raise EmitcError(
-                "a graph input has no shape", Where(tensor=value.name), "sizes must be known at compile time",
-                f"give it: --shape {value.name}=...",
-            )  # fmt: skip
+            why, hint = "sizes must be known at compile time", f"give it: --shape {value.name}=..."
+            raise EmitcError("a graph input has no shape", Where(tensor=value.name), why, hint)
         tensor.shape.SetInParent()
         for size in shapes.get(value.name, ()):
             tensor.shape.dim.add().dim_value = size

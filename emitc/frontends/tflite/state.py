@@ -127,9 +127,8 @@ class _Folding:
         variable, value = self.named(node, handles), node.input(1)
         start = computing(value) if value.data is None else None
         if start is not None and (not start.nodes or value.dtype == "uint8"):
-            raise node.unsupported(
-                "of a computed value as the start of a state variable is not supported", _ONLY, _CONSTANT
-            )
+            what = "of a computed value as the start of a state variable is not supported"
+            raise node.unsupported(what, _ONLY, _CONSTANT)
         if variable.touched is not None and value.data != value.default(tuple(1 if d < 0 else d for d in value.shape)):
             # What comes before sees the default, and the initialisation overwrites what it has assigned.
             why = f"{variable.touched.where().op} comes first, and would see another value in the first run than later"

@@ -55,9 +55,8 @@ def require_scales(bound: BoundNode, name: str) -> None:
     if name == "Abs":
         require_factor(bound, _factor(bound, name), _LARGEST[bound.output.dtype])
     if name == "Rsqrt" and not 2.0**-10 <= (factor := _factor(bound, name)) < 2.0**29:
-        raise out_of_proportion(
-            bound, f"values are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold"
-        )
+        why = f"values are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold"
+        raise out_of_proportion(bound, why)
 
 
 def _multiplier(bound: BoundNode, name: str) -> Multiplier:

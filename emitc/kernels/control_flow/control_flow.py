@@ -170,9 +170,8 @@ def _check(bound: BoundNode) -> None:
         what = "has a body that changes shapes"
     if shapes[0] != shapes[1]:
         a, b = next((list(a), list(b)) for a, b in zip(*shapes, strict=True) if a != b)
-        raise unsupported(
-            bound, what, f"{a} and {b}: sizes must be known at compile time", "export the model with fixed shapes"
-        )
+        why = f"{a} and {b}: sizes must be known at compile time"
+        raise unsupported(bound, what, why, "export the model with fixed shapes")
 
 
 def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

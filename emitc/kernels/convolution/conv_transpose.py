@@ -96,9 +96,8 @@ def from_tflite(node: SourceNode) -> Parsed:
     sizes = node.outputs[0].shape if node.input(0).data is None else node.constant_integers(0, "output shape")
     x, w = node.input(2), node.input(WEIGHTS)
     if len(sizes) != 4 or len(x.shape) != 4 or len(w.shape) != 4 or not all(0 < s <= _MAX_SIZE for s in sizes):
-        raise node.refusal(
-            f"has the output shape {list(sizes)}", f"four sizes, 1 to {_MAX_SIZE}, for an input and weights of rank 4"
-        )
+        why = f"four sizes, 1 to {_MAX_SIZE}, for an input and weights of rank 4"
+        raise node.refusal(f"has the output shape {list(sizes)}", why)
     steps = node.integer("stride_h", low=1, high=_MAX_EXTRA), node.integer("stride_w", low=1, high=_MAX_EXTRA)
     same = node.text("padding", ("SAME", "VALID")) == "SAME"
     activation = node.fused_activation(("NONE", "RELU", "RELU6", "RELU_N1_TO_1"))

@@ -99,9 +99,8 @@ def _check(bound: BoundNode) -> None:
     if encodings.dtype is DType.UINT8:
         require_quantization(bound, encodings, scores, anchors)
     if not anchors.is_constant:
-        raise unsupported(
-            bound, "with computed anchors is not supported", "they must be constants", "export the model again", anchors
-        )
+        what = "with computed anchors is not supported"
+        raise unsupported(bound, what, "they must be constants", "export the model again", anchors)
     require_rank(bound, encodings, 3)
     require_rank(bound, scores, 3)
     boxes = encodings.shape[1]

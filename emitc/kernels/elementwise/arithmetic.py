@@ -148,9 +148,8 @@ def check(bound: BoundNode) -> None:
     largest = 1 << 15 if bound.output.dtype is DType.INT8 else 1
     fits = a * b / y < largest if isinstance(op, Mul) else all(0.0 < f < 1.0 for f in _sum_scale(bound).factors)
     if not fits:
-        raise out_of_proportion(
-            bound, f"inputs {a!r} and {b!r}, output {y!r}: the ratio does not fit the fixed-point arithmetic"
-        )
+        why = f"inputs {a!r} and {b!r}, output {y!r}: the ratio does not fit the fixed-point arithmetic"
+        raise out_of_proportion(bound, why)
 
 
 def _clamp(bound: BoundNode) -> Clamp:

@@ -128,9 +128,8 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
     products = span * scale_a * span * scale_b
     ratios = (scale_a + scale_b) / scale_y * 2 * span, scale_a * scale_b / scale_y * span * span
     if max(sums, products, *ratios) >= float(np.finfo(np.float32).max):
-        raise out_of_proportion(
-            bound, f"inputs {scale_a!r} and {scale_b!r}, output {scale_y!r}: float32 cannot hold the results"
-        )
+        why = f"inputs {scale_a!r} and {scale_b!r}, output {scale_y!r}: float32 cannot hold the results"
+        raise out_of_proportion(bound, why)
     if bound.node.op.numerics is Numerics.QDQ:
         return
     values = np.array(ends, np.int64)

@@ -38,9 +38,8 @@ def require_bytes(bound: BoundNode, depth: int) -> None:
             raise illegal(bound, what, f"its operand is {operand.dtype.value}", tensor=zero)
     if depth > MAX_DEPTH:
         what = f"with sums of {depth} products is not supported"
-        raise unsupported(
-            bound, what, f"an accumulator of 32 bits is sure to hold {MAX_DEPTH}", "split the operator", b
-        )
+        why = f"an accumulator of 32 bits is sure to hold {MAX_DEPTH}"
+        raise unsupported(bound, what, why, "split the operator", b)
 
 
 def zero_step(bound: BoundNode, position: int, count: int) -> int:

@@ -109,9 +109,8 @@ def _check_types(bound: BoundNode, bias: Tensor | None, *, short_bias: bool) -> 
     )
     if bias is not None and bias.dtype not in (DType.INT32, DType.INT64, DType.FLOAT32):
         what = f"has a bias of type {bias.dtype.value}"
-        raise illegal(
-            bound, what, "it is added to the accumulator: int32, or int64 and float32 where that is", tensor=bias
-        )
+        why = "it is added to the accumulator: int32, or int64 and float32 where that is"
+        raise illegal(bound, what, why, tensor=bias)
     numerics = bound.node.op.numerics
     widths = (DType.INT8, DType.INT16) if numerics.float_scale else (DType.INT8,)
     added = (DType.INT32,) if bias else ()

@@ -70,9 +70,8 @@ def _check(bound: BoundNode) -> None:
     op, (_, h, w, c) = bound.op(BlocksOfPixels), x.shape
     b = op.block
     if c % (b * b) if isinstance(op, DepthToSpace) else h % b or w % b:
-        raise illegal(
-            bound, f"with blocks of {b}x{b}", f"{h}x{w} pixels of {c} channels cannot be divided into them", tensor=x
-        )
+        why = f"{h}x{w} pixels of {c} channels cannot be divided into them"
+        raise illegal(bound, f"with blocks of {b}x{b}", why, tensor=x)
 
 
 def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:

@@ -41,9 +41,8 @@ def _check(bound: BoundNode) -> None:
     require_same_values(bound, x, update, bound.output)
     loops = len(_walk(bound).loops)
     if loops > _LOOPS:
-        raise unsupported(
-            bound, f"needs {loops} nested loops", f"there is code for {_LOOPS}", "merge neighbouring dimensions", update
-        )
+        hint = "merge neighbouring dimensions"
+        raise unsupported(bound, f"needs {loops} nested loops", f"there is code for {_LOOPS}", hint, update)
 
 
 def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:

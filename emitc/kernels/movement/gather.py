@@ -71,9 +71,8 @@ def _op(node: SourceNode) -> Gather:
     chosen = tuple(int(index) for index in indices.array().reshape(-1))
     least = -size if node.format == "onnx" else 0
     if not all(least <= index < size for index in chosen):
-        raise node.refusal(
-            f"takes slices {min(chosen)} to {max(chosen)}", f"dimension {axis} has {size}", tensor=indices
-        )
+        what = f"takes slices {min(chosen)} to {max(chosen)}"
+        raise node.refusal(what, f"dimension {axis} has {size}", tensor=indices)
     return Gather(axis, indices.shape, tuple(index % size for index in chosen))
 
 

@@ -34,9 +34,8 @@ class Unpack(Stack):
 def _require_count(node: SourceNode, attribute: str, count: int, what: str) -> None:
     stated = node.integer(attribute)
     if stated != count:
-        raise node.refusal(
-            f"has {count} {what}", f"{attribute} is {stated}", "the file is damaged: export the model again"
-        )
+        hint = "the file is damaged: export the model again"
+        raise node.refusal(f"has {count} {what}", f"{attribute} is {stated}", hint)
 
 
 def _pack_from_tflite(node: SourceNode) -> Parsed:
@@ -45,9 +44,8 @@ def _pack_from_tflite(node: SourceNode) -> Parsed:
     shapes = [node.input(i).shape for i in range(len(node.inputs))]
     for i, shape in enumerate(shapes):
         if shape != shapes[0]:
-            raise node.refusal(
-                f"of {list(shapes[0])} and {list(shape)}", "all shapes must be equal", tensor=node.input(i)
-            )
+            what = f"of {list(shapes[0])} and {list(shape)}"
+            raise node.refusal(what, "all shapes must be equal", tensor=node.input(i))
     return Parsed(Pack(axis_of(node, node.integer("axis", 0), len(shapes[0]) + 1)), tuple(range(len(shapes))))
 
 

@@ -58,9 +58,8 @@ def _given_value(node: SourceNode) -> int | float:
         hint = "export the model with a constant padding value"
         raise CannotCompile(what, node.where(tensor), "the value must be known at compile time", hint)
     if tensor.dtype != x.dtype or tensor.array().size != 1:
-        raise node.refusal(
-            "has a padding value of the wrong type or size", f"one element of {x.dtype} is expected", tensor=tensor
-        )
+        what = "has a padding value of the wrong type or size"
+        raise node.refusal(what, f"one element of {x.dtype} is expected", tensor=tensor)
     if tensor.quantization != y.quantization:
         why = "the value is copied into the output and must be quantized like it"
         raise node.refusal("has a padding value of another scale or zero point", why, tensor=tensor)
@@ -109,9 +108,8 @@ def _onnx_value(node: SourceNode) -> int | float | None:
     tensor = node.input(2)
     was_unsigned = (x.dtype, tensor.dtype) == ("int8", "uint8")
     if tensor.elements != 1 or (tensor.dtype != x.dtype and not was_unsigned):
-        raise node.refusal(
-            "has a padding value of the wrong type or size", f"one element of {x.dtype} is expected", tensor=tensor
-        )
+        what = "has a padding value of the wrong type or size"
+        raise node.refusal(what, f"one element of {x.dtype} is expected", tensor=tensor)
     if tensor.data is None:
         return None
     number = tensor.array().reshape(-1)[0]

@@ -43,9 +43,8 @@ def _squeeze_from_tflite(node: SourceNode) -> Parsed:
     assert isinstance(listed, tuple)
     dims = {int(d) % len(shape) if shape and -len(shape) <= d < len(shape) else -1 for d in listed}
     if any(d < 0 or shape[d] != 1 for d in dims):
-        raise node.refusal(
-            f"removes dimensions {list(listed)}", f"of {list(shape)} only those of size 1 can go", "export again"
-        )
+        why = f"of {list(shape)} only those of size 1 can go"
+        raise node.refusal(f"removes dimensions {list(listed)}", why, "export again")
     keep = (lambda i: i not in dims) if dims else (lambda i: shape[i] != 1)
     return Parsed(Reshape(tuple(d for i, d in enumerate(shape) if keep(i))))
 
@@ -64,9 +63,8 @@ def _copied_dimensions(node: SourceNode, wanted: tuple[int, ...]) -> tuple[int, 
     """`wanted` with each 0 replaced by the input's dimension in its place."""
     shape = node.input(0).shape
     if any(d == 0 for d in wanted[len(shape) :]):
-        raise node.refusal(
-            f"asks for the shape {list(wanted)}", f"a 0 copies a dimension of the input, which has {len(shape)}"
-        )
+        why = f"a 0 copies a dimension of the input, which has {len(shape)}"
+        raise node.refusal(f"asks for the shape {list(wanted)}", why)
     return tuple(shape[i] if d == 0 else d for i, d in enumerate(wanted))
 
 

@@ -50,9 +50,8 @@ def _slice_from_tflite(node: SourceNode) -> Parsed:
     shape = node.input(0).shape
     begins, sizes = node.constant_integers(1, "begin"), node.constant_integers(2, "size")
     if not len(begins) == len(sizes) == len(shape):
-        raise node.refusal(
-            f"has {len(begins)} begins and {len(sizes)} sizes", f"one for each of {len(shape)} dimensions"
-        )
+        what = f"has {len(begins)} begins and {len(sizes)} sizes"
+        raise node.refusal(what, f"one for each of {len(shape)} dimensions")
     counts = tuple(dim - begin if size == -1 else size for dim, begin, size in zip(shape, begins, sizes, strict=True))
     if any(
         begin < 0 or count < 0 or begin + count > dim for dim, begin, count in zip(shape, begins, counts, strict=True)

@@ -75,17 +75,15 @@ def _split_from_onnx(node: SourceNode) -> Parsed:
     shape, parts = node.input(0).shape, len(node.outputs)
     axis = axis_of(node, node.integer("axis", 0), len(shape))
     if node.attributes.get("outputs_present", tuple(range(parts))) != tuple(range(parts)):
-        raise node.unsupported(
-            "with outputs left out is not supported", "every part is written", "name every output of the operator"
-        )
+        what = "with outputs left out is not supported"
+        raise node.unsupported(what, "every part is written", "name every output of the operator")
     sizes = integer_list(node, "split", 1)
     if sizes is None:
         if node.integer("num_outputs", parts) != parts or (
             shape[axis] % parts and "num_outputs" not in node.attributes
         ):
-            raise node.refusal(
-                f"makes {parts} parts", f"they cannot be equal: dimension {axis} has {shape[axis]} elements"
-            )
+            why = f"they cannot be equal: dimension {axis} has {shape[axis]} elements"
+            raise node.refusal(f"makes {parts} parts", why)
         part = -(-shape[axis] // parts)
         sizes = (*(part,) * (parts - 1), shape[axis] - part * (parts - 1))
     if len(sizes) != parts or min(sizes) < 0 or sum(sizes) != shape[axis]:

@@ -58,9 +58,8 @@ def _expand_from_onnx(node: SourceNode) -> Parsed:
     rank = max(len(shape), len(wanted))
     shape, wanted = ((1,) * (rank - len(dims)) + tuple(dims) for dims in (shape, wanted))
     if rank > MAX_RANK or any(w < 0 or (d != w and 1 not in (d, w)) for d, w in zip(shape, wanted, strict=True)):
-        raise node.refusal(
-            f"of {list(node.input(0).shape)} to {list(wanted)}", "dimensions must be equal, or one of them 1"
-        )
+        what = f"of {list(node.input(0).shape)} to {list(wanted)}"
+        raise node.refusal(what, "dimensions must be equal, or one of them 1")
     return Parsed(_expanded(shape, wanted))
 
 
@@ -134,9 +133,8 @@ def _broadcast_to_from_tflite(node: SourceNode) -> Parsed:
         or len(padded) != len(wanted)
         or any(d not in (1, w) or w < 1 for d, w in zip(padded, wanted, strict=True))
     ):
-        raise node.refusal(
-            f"of {list(shape)} to {list(wanted)}", "each dimension must be equal to the one asked for, or 1"
-        )
+        why = "each dimension must be equal to the one asked for, or 1"
+        raise node.refusal(f"of {list(shape)} to {list(wanted)}", why)
     return Parsed(_expanded(padded, wanted))
 
 

@@ -34,9 +34,8 @@ def from_onnx(node: SourceNode) -> Parsed:
     """BatchNormalization's attributes; momentum serves training alone."""
     node.counts((5, 5), (1, 5))
     if len(node.outputs) > 1 or node.integer("training_mode", 0, 0, 1):
-        raise node.unsupported(
-            "in training mode is not supported", "running statistics have no code", "export the model for inference"
-        )
+        what = "in training mode is not supported"
+        raise node.unsupported(what, "running statistics have no code", "export the model for inference")
     if not node.integer("spatial", 1, 0, 1):
         what = "with statistics per activation is not supported"
         raise node.unsupported(what, "there is code for one set per channel", "export the model with spatial = 1")

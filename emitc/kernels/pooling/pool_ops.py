@@ -85,9 +85,8 @@ def _onnx_parse(node: SourceNode) -> tuple[Window, int, int, Padding]:
     node.counts((1, 1))
     height, width = image_size(node)
     if node.integer("channels_last", 0, 0, 1):
-        raise node.unsupported(
-            "with channels_last is not supported", "images are NCHW in ONNX", "export the model in NCHW"
-        )
+        what = "with channels_last is not supported"
+        raise node.unsupported(what, "images are NCHW in ONNX", "export the model in NCHW")
     if node.kind.startswith("Global"):
         return Window(1, 1, Padding()), height, width, Padding()
     node.attribute("kernel_shape")

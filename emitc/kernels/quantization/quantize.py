@@ -64,9 +64,8 @@ def _require_scales(bound: BoundNode, tensor: Tensor) -> None:
     """Refuses a quantized tensor without scale, or with scales that do not fit its axis."""
     q = tensor.quantization
     if q is None or (not q.per_tensor and (q.axis >= len(tensor.shape) or tensor.shape[q.axis] != len(q.scales))):
-        raise illegal(
-            bound, "has scales that do not fit its tensor", "one, or one for each slice of an axis", tensor=tensor
-        )
+        what = "has scales that do not fit its tensor"
+        raise illegal(bound, what, "one, or one for each slice of an axis", tensor=tensor)
 
 
 def _spread(tensor: Tensor) -> tuple[NDArray[np.float32], Int64]:

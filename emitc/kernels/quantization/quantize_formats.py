@@ -135,9 +135,8 @@ def _require_scales(bound: BoundNode) -> None:
     values = scale.array().astype(np.float64).reshape(-1) if scale.is_constant else np.zeros(1)
     wrong = values[~(np.isfinite(values) & (values >= 0))]
     if wrong.size:
-        raise illegal(
-            bound, "has a scale that is negative or not finite", f"{wrong[0]:g}", "quantize the model again", scale
-        )
+        what = "has a scale that is negative or not finite"
+        raise illegal(bound, what, f"{wrong[0]:g}", "quantize the model again", scale)
 
 
 def _require_zero_point_0(bound: BoundNode) -> None:

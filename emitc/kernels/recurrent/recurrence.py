@@ -70,18 +70,16 @@ def settings_of(
         raise node.refusal(f"has direction {direction}", f"it is one of {', '.join(_DIRECTIONS)}")
     layout = node.integer("layout", 0, 0, 1)
     if node.integer("hidden_size", units) != units:
-        raise node.refusal(
-            f"has hidden_size {node.attributes['hidden_size']}", f"the recurrent weights are for {units} units"
-        )
+        what = f"has hidden_size {node.attributes['hidden_size']}"
+        raise node.refusal(what, f"the recurrent weights are for {units} units")
     names = str(node.attributes.get("activations", "")).lower().split(",")
     if tuple(names) not in (("",), activations, activations * 2):
         what = f"with activations {', '.join(names)} is not supported"
         hint = "export the model with the default activations"
         raise node.unsupported(what, f"there is code for {', '.join(activations)}", hint)
     if "clip" in node.attributes:
-        raise node.unsupported(
-            "with a clip is not supported", "the activations take sums of any size", "export the model without it"
-        )
+        why = "the activations take sums of any size"
+        raise node.unsupported("with a clip is not supported", why, "export the model without it")
     if node.integer("input_forget", 0):
         what = "with coupled input and forget gates is not supported"
         raise node.unsupported(what, "there is code for input_forget = 0", "export the model without it")

@@ -163,9 +163,8 @@ def _require_scales(bound: BoundNode) -> None:
             what = "has weights or a cell state with a zero point"
             raise illegal(bound, what, "they are symmetric in TFLite", "quantize the model again", tensor)
     if (h.scale, h.zero_point) != (y.scale, y.zero_point):
-        raise illegal(
-            bound, "has an output quantized otherwise than its hidden state", "they are the same values", tensor=y
-        )
+        what = "has an output quantized otherwise than its hidden state"
+        raise illegal(bound, what, "they are the same values", tensor=y)
     mantissa, exponent = math.frexp(c.scale)
     if mantissa != 0.5 or not -12 - MAX_LEFT <= exponent - 1 <= MAX_LEFT - 12:
         why = f"a power of two from 2**{-12 - MAX_LEFT} to 2**{MAX_LEFT - 12} is expected"

@@ -135,9 +135,8 @@ def check(bound: BoundNode) -> None:
     require_elements(bound)
     factor, reach = _factor(bound), _largest_sum(bound, 255 if x.dtype is DType.INT8 else 1 << 15)
     if not factor < 1 << 30 or reach << max(_multiplier(bound).shift, 0) >= 1 << _INT32_BITS:
-        raise out_of_proportion(
-            bound, f"sums are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold"
-        )
+        why = f"sums are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold"
+        raise out_of_proportion(bound, why)
     groups = groups_of(x.shape, bound.op(Reduction).axes)
     if max(sum(g.reduced for g in groups), sum(not g.reduced for g in groups)) > _GROUPS:
         what = f"over axes {list(bound.op(Reduction).axes)} of {list(x.shape)} is not supported"

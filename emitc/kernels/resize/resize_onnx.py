@@ -81,9 +81,8 @@ def from_onnx(node: SourceNode) -> Parsed:
     mode = _choice(node, "mode", ("nearest", "linear", "cubic"), "nearest")
     rule = "asymmetric" if old else _choice(node, "coordinate_transformation_mode", COORDINATES, "half_pixel")
     if node.integer("antialias", 0):
-        raise node.unsupported(
-            "with antialias is not supported", "there is code without", "export the model without antialias"
-        )
+        hint = "export the model without antialias"
+        raise node.unsupported("with antialias is not supported", "there is code without", hint)
     axes = _axes(node, rule, old)
     value = node.real("extrapolation_value", 0.0) if rule == "tf_crop_and_resize" else None
     if mode == "nearest":

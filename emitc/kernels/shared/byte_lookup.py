@@ -34,9 +34,8 @@ def require_activation(bound: BoundNode, activation: str, tensor: Tensor) -> Non
 def require_factor(bound: BoundNode, factor: float, reach: int) -> None:
     """Refuses a requantization by `factor` that can take a value of at most `reach` out of int32 by its left shift."""
     if not (factor < 1 << 30 and reach << max(multiplier_of(factor).shift, 0) < _INT32):
-        raise out_of_proportion(
-            bound, f"values are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold"
-        )
+        why = f"values are multiplied by {factor!r}, which the fixed-point arithmetic cannot hold"
+        raise out_of_proportion(bound, why)
 
 
 def single_source(bound: BoundNode) -> int | None:

@@ -24,9 +24,8 @@ def integer_list(node: SourceNode, name: str, position: int) -> tuple[int, ...] 
 def axes_of(node: SourceNode, axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
     """Axes of a tensor of `rank` dimensions counted from the front. Raises EmitcError for one outside, or twice the same."""
     if not all(-rank <= axis < rank for axis in axes) or len({axis % rank for axis in axes}) != len(axes):
-        raise node.refusal(
-            f"has the axes {list(axes)}", f"different ones of a tensor of {rank} dimensions are expected"
-        )
+        why = f"different ones of a tensor of {rank} dimensions are expected"
+        raise node.refusal(f"has the axes {list(axes)}", why)
     return tuple(axis % rank for axis in axes)
 
 

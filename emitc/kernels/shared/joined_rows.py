@@ -36,9 +36,8 @@ def check_parts(bound: BoundNode, parts: int) -> None:
 
 def require_few(bound: BoundNode, parts: int) -> None:
     if parts > MAX_PARTS:
-        raise unsupported(
-            bound, f"of {parts} tensors is not supported", f"{MAX_PARTS} is the limit", "join or split in several steps"
-        )
+        what = f"of {parts} tensors is not supported"
+        raise unsupported(bound, what, f"{MAX_PARTS} is the limit", "join or split in several steps")
 
 
 def _whole_copy(bound: BoundNode) -> Layer:

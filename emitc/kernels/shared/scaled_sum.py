@@ -28,9 +28,8 @@ def check_sum(bound: BoundNode) -> None:
     x, y = bound.input(0), bound.output
     require_quantization(bound, x, y)
     if not _factor(bound) < 1.0 - 2.0**-32:
-        raise out_of_proportion(
-            bound, f"input {x.scale!r}, output {y.scale!r}: the ratio does not fit the fixed-point arithmetic"
-        )
+        why = f"input {x.scale!r}, output {y.scale!r}: the ratio does not fit the fixed-point arithmetic"
+        raise out_of_proportion(bound, why)
 
 
 def rescaled(bound: BoundNode, acc: Int64) -> Array:

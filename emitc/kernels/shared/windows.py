@@ -210,9 +210,8 @@ def image_size(node: SourceNode) -> tuple[int, int]:
     """Height and width of input 0, which must be NHWC."""
     shape = node.input(0).shape
     if len(shape) != 4 or any(d < 1 for d in shape):
-        raise node.refusal(
-            f"has an input of shape {list(shape)}", "four dimensions NHWC are expected", "export again", node.input(0)
-        )
+        what = f"has an input of shape {list(shape)}"
+        raise node.refusal(what, "four dimensions NHWC are expected", "export again", node.input(0))
     return shape[1], shape[2]
 
 

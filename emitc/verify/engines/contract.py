@@ -76,9 +76,8 @@ def check_inputs(inputs: Sequence[Array], expected: Sequence[InputType]) -> None
     hint = "give one array per model input, in the model's order, with its dtype and shape"
     where = Where(option="--vectors")
     if len(inputs) != len(expected):
-        raise EmitcError(
-            "the number of inputs is wrong", where, f"expected {len(expected)} arrays, got {len(inputs)}", hint
-        )
+        why = f"expected {len(expected)} arrays, got {len(inputs)}"
+        raise EmitcError("the number of inputs is wrong", where, why, hint)
     for i, (array, (dtype, shape)) in enumerate(zip(inputs, expected, strict=True)):
         fits = len(array.shape) == len(shape) and all(d in (-1, s) for d, s in zip(shape, array.shape, strict=True))
         if array.dtype != dtype or not fits:

@@ -5,18 +5,19 @@ from functools import cached_property
 from pathlib import Path
 
 from emitc.backends.cmsis_nn.calls import Library
-from emitc.backends.cmsis_nn.cost import cost_of
 from emitc.backends.cmsis_nn.definition import NAME
 from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.lowering import layer_of, refusal
 from emitc.backends.cmsis_nn.sources import Sources, source_index, sources_of
 from emitc.backends.cmsis_nn.versions import read_tree
 from emitc.backends.contract import Backend
+from emitc.backends.cost_table import cost_of
 from emitc.ir import BoundNode
 from emitc.layer import Layer
 from emitc.program import Guard, Program, Requirement
 from emitc.target import DSP, MVE, BuildSupport, Target
 
+_COSTS = Path(__file__).with_name("costs.toml")
 _GUARDS = {
     InstructionSet.PORTABLE: "!defined(ARM_MATH_DSP) && !defined(ARM_MATH_MVEI)",
     InstructionSet.DSP: "defined(ARM_MATH_DSP) && !defined(ARM_MATH_MVEI)",
@@ -51,8 +52,8 @@ class CmsisNn(Backend):
         return refusal(self.library, bound)
 
     def cost(self, bound: BoundNode) -> float:
-        """The estimated cycles, by the table of `cost`."""
-        return cost_of(bound, self.library.instructions)
+        """The estimated cycles, by costs.toml."""
+        return cost_of(_COSTS, bound, self.library.instructions.value)
 
     def lower(self, bound: BoundNode) -> Layer:
         return layer_of(self.library, bound)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from emitc.backends.contract import Backend
-from emitc.backends.esp_nn.cost import cost_of
+from emitc.backends.cost_table import cost_of
 from emitc.backends.esp_nn.definition import NAME
 from emitc.backends.esp_nn.lowering import layer_of, refusal
 from emitc.backends.esp_nn.tree import FOLDERS, Chip, chip_of, read_tree
@@ -12,6 +12,7 @@ from emitc.layer import Layer
 from emitc.program import Guard, Program, Requirement
 from emitc.target import BuildSupport, Target
 
+_COSTS = Path(__file__).with_name("costs.toml")
 _S3, _P4 = "defined(CONFIG_IDF_TARGET_ESP32S3)", "defined(CONFIG_IDF_TARGET_ESP32P4)"
 _GUARDS = {
     Chip.GENERIC: f"!{_S3} && !{_P4}",
@@ -50,8 +51,8 @@ class EspNn(Backend):
         return refusal(bound)
 
     def cost(self, bound: BoundNode) -> float:
-        """The estimated cycles, by the table of `cost`."""
-        return cost_of(bound, self._chip)
+        """The estimated cycles, by costs.toml."""
+        return cost_of(_COSTS, bound, self._chip.value)
 
     def lower(self, bound: BoundNode) -> Layer:
         """A call."""

@@ -1,7 +1,7 @@
 """What a kind of package states, and what its files are made from."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from emitc.emit.render import environment
 from emitc.emit.wrap import wrapped
@@ -31,15 +31,7 @@ class Content:
 
         It reads the members of this class under their names, the program as `p`, and `more`.
         """
-        values = {
-            "p": self.program,
-            "optimize": self.optimize,
-            "units": self.units,
-            "uses_math": self.uses_math,
-            "example": self.example,
-            "sources": self.sources,
-            "headers": self.headers,
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)} | {"p": self.program}
         return environment().get_template(f"package/{template}.j2").render(values | more)
 
     def check_header(self, folder: str) -> dict[str, str]:

@@ -1,13 +1,9 @@
 """A package that is a crate of Rust: its C by a build script, a wrapper without the standard library, an example."""
 
 from emitc.emit.package_kinds.kind import Content
-from emitc.emit.package_kinds.wrapper import FOLDER, c_files, language_name, wrapped_ports
+from emitc.emit.package_kinds.wrapper import BIT_TYPES, FOLDER, c_files, language_name, wrapped_ports
 from emitc.program.weights import ALIGNMENT
 
-_TYPES = {
-    "int8_t": "i8", "int16_t": "i16", "int32_t": "i32", "int64_t": "i64", "uint8_t": "u8", "uint16_t": "u16",
-    "uint32_t": "u32", "uint64_t": "u64", "float": "f32", "double": "f64",
-}  # fmt: skip
 _KEYWORDS = (
     "abstract as async await become box const crate do dyn extern final fn gen impl in let loop macro match mod move mut "
     "override priv pub ref self super trait try type unsafe unsized use virtual where yield"
@@ -20,7 +16,7 @@ _TAKEN = frozenset((*_KEYWORDS.split(), *_OF_CARGO.split()))
 def files(content: Content) -> dict[str, str]:
     """The manifest, the build script, the wrapper, and the example with golden vectors."""
     program = content.program
-    inputs, outputs = wrapped_ports(content, _TYPES)
+    inputs, outputs = wrapped_ports(content, BIT_TYPES)
     values = {
         "crate": language_name(program.name, _TAKEN),
         "folder": FOLDER,

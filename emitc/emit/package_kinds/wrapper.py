@@ -11,6 +11,11 @@ from emitc.program.example import ExampleTensor, Limit
 
 FOLDER = "c"
 """Where the C files lie in such a package."""
+BIT_TYPES = {
+    "int8_t": "i8", "int16_t": "i16", "int32_t": "i32", "int64_t": "i64", "uint8_t": "u8", "uint16_t": "u16",
+    "uint32_t": "u32", "uint64_t": "u64", "float": "f32", "double": "f64",
+}  # fmt: skip
+"""Types of elements in languages that name them by their bits, by C type."""
 _PER_LINE = 24
 
 

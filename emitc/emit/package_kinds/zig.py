@@ -4,12 +4,8 @@ import hashlib
 import zlib
 
 from emitc.emit.package_kinds.kind import Content
-from emitc.emit.package_kinds.wrapper import FOLDER, c_files, language_name, wrapped_ports
+from emitc.emit.package_kinds.wrapper import BIT_TYPES, FOLDER, c_files, language_name, wrapped_ports
 
-_TYPES = {
-    "int8_t": "i8", "int16_t": "i16", "int32_t": "i32", "int64_t": "i64", "uint8_t": "u8", "uint16_t": "u16",
-    "uint32_t": "u32", "uint64_t": "u64", "float": "f32", "double": "f64",
-}  # fmt: skip
 _KEYWORDS = (
     "addrspace align allowzero and anyframe anytype asm async await break callconv catch comptime const continue defer "
     "else enum errdefer error export extern fn for if inline linksection noalias noinline nosuspend opaque or orelse "
@@ -37,7 +33,7 @@ def fingerprint(package: str) -> str:
 def files(content: Content) -> dict[str, str]:
     """The manifest, the build script, the declarations, and the example with golden vectors."""
     program = content.program
-    inputs, outputs = wrapped_ports(content, _TYPES)
+    inputs, outputs = wrapped_ports(content, BIT_TYPES)
     package = language_name(program.name, _TAKEN, _LONGEST)
     values = {
         "package": package,

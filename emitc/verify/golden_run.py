@@ -11,6 +11,7 @@ from emitc.errors import EmitcError, Where, unknown_choice
 from emitc.ir import Array, Graph
 from emitc.kernels.npu.npu_command import NpuCommand
 from emitc.kernels.npu.npu_region import Offloaded
+from emitc.verify import tflm_limits
 from emitc.verify.build import HostModel, Interface, build_shared
 from emitc.verify.engines.contract import EngineRefused
 from emitc.verify.engines.run import ENGINES, NO_ENGINE, TRY_NUMPY, IsolatedRun, run_isolated
@@ -19,14 +20,6 @@ from emitc.verify.layers import LayerProof
 from emitc.verify.operator_checks import has_int8_memory
 from emitc.verify.reference import may_not_end, run_reference
 from emitc.verify.samples import Sample
-from emitc.verify.tflm_limits import (
-    in_pieces,
-    leaves_rows_unset,
-    not_of_tflm,
-    require_sizes,
-    run_otherwise,
-    unset_detections,
-)
 
 REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in engines), "mixed", "numpy")
 
@@ -97,12 +90,12 @@ def golden_run(
     _require_engine_fits(compiled, reference)
     if may_not_end(compiled.graph):
         _numpy_run(compiled, cases, resets)
-    stale = not_of_tflm(compiled) if reference in ("auto", "tflm") else None
+    stale = tflm_limits.not_of_tflm(compiled) if reference in ("auto", "tflm") else None
     if stale is not None and reference == "tflm":
         raise stale
     keywords: dict[str, Any] = {
         "source_format": compiled.source.format,
-        "preserve": preserve or leaves_rows_unset(compiled),
+        "preserve": preserve or tflm_limits.leaves_rows_unset(compiled),
         "resets": resets if compiled.program.states else range(1, len(cases)),
     }
     if reference == "auto" and has_int8_memory(compiled.graph):
@@ -117,8 +110,8 @@ def golden_run(
             raise error
         if compiled.plugin_ops:
             return _numpy_run(compiled, cases, resets, (*compiled.plugin_ops, " ".join(error.why.split())))
-        run = _with_tensors(compiled, run_otherwise(compiled, cases, keywords, error))
-    if unset := unset_detections(compiled, run.tensors):
+        run = _with_tensors(compiled, tflm_limits.run_otherwise(compiled, cases, keywords, error))
+    if unset := tflm_limits.unset_detections(compiled, run.tensors):
         if reference != "auto":
             what = f"{run.engine} cannot be the reference of this model"
             hint = "verify with --reference numpy, where those rows are zeros, or with inputs that have more detections"
@@ -132,10 +125,10 @@ def _engine_run(
 ) -> GoldenRun:
     """The cases on one engine. reference: what the user has named. Raises EngineRefused for outputs of other sizes too."""
     if engine == "mixed":
-        run = in_pieces(compiled, cases, keywords)
+        run = tflm_limits.in_pieces(compiled, cases, keywords)
     else:
         run = run_isolated(compiled.model_bytes, cases, engine=engine, **keywords)  # type: ignore[arg-type]
-    require_sizes(compiled, run, reference)
+    tflm_limits.require_sizes(compiled, run, reference)
     return _with_tensors(compiled, run)
 
 

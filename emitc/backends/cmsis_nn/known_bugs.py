@@ -8,17 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from emitc.backends.cmsis_nn.buffer_sizes import (
-    BLOCK_CHANNELS,
-    FAST_S16_TAPS,
-    Call,
-    as_convolution,
-    is_1_x_n,
-    is_1x1,
-    is_reversed,
-    row_of,
-    turned,
-)
+from emitc.backends.cmsis_nn import buffer_sizes
 from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.versions import Revision, Tree, Version, revision_of
 
@@ -37,7 +27,7 @@ class Use:
     """A call with what faults depend on in addition to its geometry. bias: whether there is one."""
 
     function: str
-    call: Call
+    call: buffer_sizes.Call
     bias: bool = True
 
 
@@ -60,11 +50,11 @@ class Fault:
     repair: Repair | None = None
 
 
-def _grouped(call: Call) -> bool:
+def _grouped(call: buffer_sizes.Call) -> bool:
     return call.input.c != call.filter.c
 
 
-def row_is_right(version: Version, call: Call) -> bool:
+def row_is_right(version: Version, call: buffer_sizes.Call) -> bool:
     """Whether the MVE kernel for images of one row computes this convolution.
 
     It counts the windows that reach beyond a border by dividing the padding by the stride; it is right where these counts
@@ -72,7 +62,7 @@ def row_is_right(version: Version, call: Call) -> bool:
     """
     if version.support < (15, 0, 1):
         return True
-    row, stride, kernel, width = row_of(call), call.stride_w, call.filter.w, call.input.w
+    row, stride, kernel, width = buffer_sizes.row_of(call), call.stride_w, call.filter.w, call.input.w
     if 2 * call.pad_w + row.odd != row.total:
         return False
     if not row.exact:
@@ -90,7 +80,7 @@ def row_is_right(version: Version, call: Call) -> bool:
 
 def _wrong_row(version: Version, instructions: InstructionSet, use: Use) -> bool:
     mve = instructions is InstructionSet.MVE
-    return mve and is_1_x_n(version, use.call, wrapper=True) and not row_is_right(version, use.call)
+    return mve and buffer_sizes.is_1_x_n(version, use.call, wrapper=True) and not row_is_right(version, use.call)
 
 
 _CARRYING_ROW = 9
@@ -125,8 +115,8 @@ FAULTS: tuple[Fault, ...] = (
         "for MVE it runs this layer by a kernel that miscounts the windows at the borders of images of one row",
         Remedy.GENERAL_KERNEL,
         lambda version, instructions, use: (
-            as_convolution(version, instructions, use.call)
-            and _wrong_row(version, instructions, Use(use.function, turned(use.call)))
+            buffer_sizes.as_convolution(version, instructions, use.call)
+            and _wrong_row(version, instructions, Use(use.function, buffer_sizes.turned(use.call)))
         ),
     ),
     Fault(
@@ -136,7 +126,7 @@ FAULTS: tuple[Fault, ...] = (
         lambda version, instructions, use: (
             instructions is InstructionSet.MVE
             and not use.bias
-            and use.call.input.c == use.call.output.c > BLOCK_CHANNELS
+            and use.call.input.c == use.call.output.c > buffer_sizes.BLOCK_CHANNELS
             and use.call.input.n == 1
             and not use.call.dilated
         ),
@@ -148,7 +138,7 @@ FAULTS: tuple[Fault, ...] = (
         lambda version, instructions, use: (
             version.functions < (15, 0, 0)
             and instructions is InstructionSet.DSP
-            and use.call.taps * use.call.input.c < FAST_S16_TAPS
+            and use.call.taps * use.call.input.c < buffer_sizes.FAST_S16_TAPS
             and not use.call.dilated
             and not use.bias
         ),
@@ -171,7 +161,7 @@ FAULTS: tuple[Fault, ...] = (
         Remedy.NONE,
         lambda version, instructions, use: (
             version.functions >= (18, 0, 0)
-            and not is_reversed(version, use.call)
+            and not buffer_sizes.is_reversed(version, use.call)
             and use.call.pad_h % use.call.stride_h != 0
         ),
         Repair("arm_transpose_conv_s8.c", (2, 0, 1)),
@@ -183,8 +173,8 @@ FAULTS: tuple[Fault, ...] = (
         lambda version, instructions, use: (
             instructions is InstructionSet.MVE
             and version.functions >= (15, 2, 0)
-            and not is_1x1(version, use.call, wrapper=True)
-            and is_1_x_n(version, use.call, wrapper=True)
+            and not buffer_sizes.is_1x1(version, use.call, wrapper=True)
+            and buffer_sizes.is_1_x_n(version, use.call, wrapper=True)
         ),
     ),
     Fault(

@@ -22,22 +22,13 @@ from emitc.errors import DAMAGED, EXPORT_AGAIN, CannotCompile, EmitcError, Where
 from emitc.frontends.constant_folding import with_whole_bytes, with_widened_constants
 from emitc.frontends.file_kinds import require_tflite
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
+from emitc.frontends.tflite import schema_rules
 from emitc.frontends.tflite.broadcasts import with_few_loops
 from emitc.frontends.tflite.buffers import with_circular_buffers
 from emitc.frontends.tflite.compressed_constants import with_decoded_constants
 from emitc.frontends.tflite.flatbuffer import Budget, Damaged, opened, root_position
 from emitc.frontends.tflite.flexbuffer import any_options, numbers
 from emitc.frontends.tflite.scales import with_moved_numbers
-from emitc.frontends.tflite.schema_rules import (
-    DETAILS,
-    ELEMENT_BITS,
-    MAX_VERSION,
-    NEVER_QUANTIZED,
-    WITH_NUMBERS,
-    expected_options,
-    impossible_operands,
-    kind_of,
-)
 from emitc.frontends.tflite.signal import with_signal_state
 from emitc.frontends.tflite.sparse import MAX_DENSE_BYTES, Level, Wrong, dense, with_densified
 from emitc.frontends.tflite.state import with_state
@@ -158,7 +149,7 @@ def _quantization(params: Any, shape: Shape, dtype: str, where: Where) -> Quanti
 
     if params.ScaleLength() == 0:
         return None
-    if dtype in NEVER_QUANTIZED:
+    if dtype in schema_rules.NEVER_QUANTIZED:
         raise refuse(f"a tensor of type {dtype} has a scale", "values of this type are not quantized")
     count = _count(params.ScaleLength(), max(1, *(abs(d) for d in shape), 1), "scales")
     scales = tuple(params.ScaleAsNumpy().tolist())
@@ -229,7 +220,7 @@ class _Reader:
         name = _OPCODES.get(value)
         if min(builtin, old) < 0 or name is None or value == _PLACEHOLDER:
             raise _damage(f"operator code {index} is {value}", where, "the schema has no operator of this number")
-        if not 1 <= code.Version() <= MAX_VERSION:
+        if not 1 <= code.Version() <= schema_rules.MAX_VERSION:
             what = f"operator code {index} is {name} of version {code.Version()}"
             raise _damage(what, where, "there is no such version")
         if (name == "CUSTOM") != bool(custom):
@@ -297,7 +288,7 @@ class _Reader:
         if sorted(order) != list(range(rank + len(blocks))):
             raise _damage(what, where, f"its order is {list(order)}")
         levels = [self._level(self._open(sparsity.DimMetadata(i)), where) for i in range(rank + len(blocks))]
-        bits = ELEMENT_BITS.get(dtype, 0)
+        bits = schema_rules.ELEMENT_BITS.get(dtype, 0)
         if not bits or bits % 8 or -1 in shape:
             why = "there is code for elements of whole bytes, and for known shapes"
             self.block("a sparse tensor of this type is not supported", where, why, "export without sparsity")
@@ -341,9 +332,9 @@ class _Reader:
         kind, table = params.DetailsType(), params.Details()
         if kind == tflite.QuantizationDetails.NONE and table is None:
             return
-        if kind not in DETAILS or table is None:
+        if kind not in schema_rules.DETAILS or table is None:
             raise _damage("a tensor has a quantization of an unknown kind", where, f"kind {kind}")
-        what, hint = f"a tensor has a {DETAILS[kind]} quantization", "export with TFLite's own quantizer"
+        what, hint = f"a tensor has a {schema_rules.DETAILS[kind]} quantization", "export with TFLite's own quantizer"
         self.block(what, where, "only affine quantization is supported", hint)
 
     def _data(self, buffer: int, shape: Shape, dtype: str, where: Where) -> bytes | None:
@@ -357,7 +348,7 @@ class _Reader:
         data = self._constants[buffer]
         if data is None and 0 in shape:
             return b""  # an empty list, of axes for example
-        bits = ELEMENT_BITS.get(dtype)
+        bits = schema_rules.ELEMENT_BITS.get(dtype)
         if data is None or bits is None:
             return data
         expected = (math.prod(shape) * bits + 7) // 8
@@ -392,12 +383,12 @@ class _Reader:
         name = tensors[outputs[0]].name if outputs else ""
         where = Where(op=f'op {index} {op_type} "{name}"')
         operands = tuple((tensors[i].dtype, tensors[i].data is not None) for i in inputs if i != -1)
-        impossible = impossible_operands(op_type, operands, tuple(tensors[i].dtype for i in outputs))
+        impossible = schema_rules.impossible_operands(op_type, operands, tuple(tensors[i].dtype for i in outputs))
         if impossible:
             raise _damage(f"{op_type} has operands that it cannot have", where, impossible)
         settings = self._settings(raw, op_type, where)
         weights = next((tensors[i].quantization for i in inputs[1:2] if i != -1), None)
-        kind = kind_of(op_type, operands, len(weights.scales) if weights else 0, settings)
+        kind = schema_rules.kind_of(op_type, operands, len(weights.scales) if weights else 0, settings)
         read, written = (tuple(tensors[i] if i != -1 else None for i in inputs), tuple(tensors[i] for i in outputs))
         return SourceNode(index, op_type, name, read, written, settings, kind=kind)
 
@@ -405,10 +396,10 @@ class _Reader:
         """The operator's options, which must be those that the schema pairs with it; {} where the file has none."""
         options, code = operator.BuiltinOptions(), operator.BuiltinOptionsType()
         length = _count(operator.CustomOptionsLength(), self.limit * 4, "bytes of options")
-        if op_type.startswith(WITH_NUMBERS):
+        if op_type.startswith(schema_rules.WITH_NUMBERS):
             return numbers(operator.CustomOptionsAsNumpy().tobytes() if length else b"", where)
         kind = _OPTIONS.get(code, f"options {code}")
-        expected = expected_options(op_type.partition(":")[0], _OPTIONS.values())
+        expected = schema_rules.expected_options(op_type.partition(":")[0], _OPTIONS.values())
         if (options is None) != (kind == "NONE"):
             raise _damage(f"{op_type} carries {kind}", where, "the options and their kind do not go together")
         if options is None:

@@ -26,17 +26,7 @@ from emitc.kernels.contract import (
 from emitc.kernels.costs import UNKNOWN, Cost
 from emitc.kernels.mac import block4_float_recurrent
 from emitc.kernels.mac.requantization import FACTOR_LIMIT
-from emitc.kernels.matrix.matmul import (
-    FLOAT_UNIT_COST,
-    FLOAT_VECTORS_COST,
-    Product,
-    batch_params,
-    float_fours,
-    float_product,
-    operand_tables,
-    product_of,
-    require_fitting_matrices,
-)
+from emitc.kernels.matrix import matmul
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, integers
@@ -71,14 +61,14 @@ def _turned(shape: Shape, turned: bool) -> Shape:
     return (*shape[:-2], shape[-1], shape[-2]) if turned else shape
 
 
-def _found(bound: BoundNode) -> Product | None:
+def _found(bound: BoundNode) -> matmul.Product | None:
     op, a, b = bound.op(BatchMatMul), bound.input(0).shape, bound.input(1).shape
     if min(len(a), len(b)) < 2:
         return None
-    return product_of(_turned(a, op.a_transposed), _turned(b, op.b_transposed))
+    return matmul.product_of(_turned(a, op.a_transposed), _turned(b, op.b_transposed))
 
 
-def _product(bound: BoundNode) -> Product:
+def _product(bound: BoundNode) -> matmul.Product:
     product = _found(bound)
     assert product is not None
     return product
@@ -101,7 +91,7 @@ def check(bound: BoundNode) -> None:
     require_dtypes(bound, [(t,) * 3 for t in _TYPES], known)
     op = bound.op(BatchMatMul)
     shapes = f"{list(a.shape)}{' transposed' * op.a_transposed} and {list(b.shape)}{' transposed' * op.b_transposed}"
-    product = require_fitting_matrices(bound, _found(bound), shapes)
+    product = matmul.require_fitting_matrices(bound, _found(bound), shapes)
     if y.dtype is DType.FLOAT32:
         return
     require_quantization(bound, a, b, y)
@@ -131,7 +121,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
         )
     )
     if y.dtype is DType.FLOAT32:
-        return (float_product(a, b),)
+        return (matmul.float_product(a, b),)
     first, second = bound.input(0), bound.input(1)
     acc = np.matmul(a.astype(np.int64) - first.zero_point, b.astype(np.int64) - second.zero_point)
     last = _multiplier(bound)
@@ -143,11 +133,11 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def lower(bound: BoundNode) -> Layer:
     """Loops over the batch round one product, four columns at a time."""
     op, product, y = bound.op(BatchMatMul), _product(bound), bound.output
-    operands, tables = operand_tables(bound)
+    operands, tables = matmul.operand_tables(bound)
     a_row, a_step = (1, product.rows) if op.a_transposed else (product.depth, 1)
     b_column, b_step = (product.depth, 1) if op.b_transposed else (1, product.columns)
     params = (
-        *batch_params(product),
+        *matmul.batch_params(product),
         Param("a_row", "int32_t", a_row, "from row to row of a, and along its depth"),
         Param("a_step", "int32_t", a_step),
         Param("b_column", "int32_t", b_column, "from column to column of b, and along its depth"),
@@ -181,7 +171,7 @@ def _by_rows(bound: BoundNode) -> Layer | str:
         return "an operand is transposed"
     names = ("a_row", "a_step", "b_column", "b_step")
     params = tuple(param for param in layer.params if param.name not in names)
-    return float_fours(replace(layer, template="matrix/matmul_float", params=params, spec=PLAIN))
+    return matmul.float_fours(replace(layer, template="matrix/matmul_float", params=params, spec=PLAIN))
 
 
 def work(bound: BoundNode) -> int:
@@ -193,7 +183,7 @@ KERNELS = (
     KernelDef(
         BatchMatMul, "matrix product, batched", _TYPES, ("BATCH_MATMUL",), from_tflite, check, reference, lower,
         output_shapes=output_shapes,
-        work=work, variants=block4_float_recurrent.variants(_by_rows, FLOAT_UNIT_COST, FLOAT_VECTORS_COST),
+        work=work, variants=block4_float_recurrent.variants(_by_rows, matmul.FLOAT_UNIT_COST, matmul.FLOAT_VECTORS_COST),
         cost=replace(UNKNOWN, cases={"float32": Cost(mac=4.6, output=4)}),
         cost_with_vectors=replace(UNKNOWN, cases={"float32": Cost(mac=2.05, output=3)}),
     ),

@@ -18,18 +18,9 @@ from emitc.ir import Array, BoundNode, DType, Numerics
 from emitc.kernels.contract import KernelDef, Parsed, unsupported
 from emitc.kernels.movement import pad_modes
 from emitc.kernels.movement.pad_modes import MODES, BorderPad, CroppingPad, PaddedOp, output_shapes, transposed
+from emitc.kernels.shared import strided_copy
 from emitc.kernels.shared.integer_attributes import axes_of, integer_list
 from emitc.kernels.shared.pointwise import dequantized, filling, operand
-from emitc.kernels.shared.strided_copy import (
-    StridedLoop,
-    move_layer,
-    require_depth,
-    require_same_type,
-    require_same_values,
-    strides,
-    values_table,
-    walk,
-)
 from emitc.layer import Layer, Table
 from emitc.source import SourceNode
 
@@ -133,12 +124,12 @@ def _from_onnx(node: SourceNode) -> Parsed:
     return Parsed(CroppingPad(paddings, mode, value))
 
 
-def _walk(bound: BoundNode) -> StridedLoop:
+def _walk(bound: BoundNode) -> strided_copy.StridedLoop:
     """Forward through the input, into its place in the output."""
     x, paddings = bound.input(0), bound.op(Pad).paddings
-    y_steps = strides(output_shapes(bound)[0], x.dtype.bytes)
+    y_steps = strided_copy.strides(output_shapes(bound)[0], x.dtype.bytes)
     start = sum(before * step for (before, _), step in zip(paddings, y_steps, strict=True))
-    return walk(x.shape, strides(x.shape, x.dtype.bytes), y_steps, x.dtype.bytes, 0, start)
+    return strided_copy.walk(x.shape, strided_copy.strides(x.shape, x.dtype.bytes), y_steps, x.dtype.bytes, 0, start)
 
 
 def padding_value(bound: BoundNode) -> int | float | None:
@@ -162,15 +153,15 @@ def _check(bound: BoundNode) -> None:
         pad_modes.check(bound)
         return
     if bound.node.op.numerics is Numerics.TFLITE:
-        require_same_type(bound)
+        strided_copy.require_same_type(bound)
     else:
         _check_onnx(bound)
-    require_depth(bound, _walk(bound))
+    strided_copy.require_depth(bound, _walk(bound))
 
 
 def _check_onnx(bound: BoundNode) -> None:
     x = bound.input(0)
-    require_same_values(bound, x, bound.output)
+    strided_copy.require_same_values(bound, x, bound.output)
     value = bound.optional(_VALUE)
     computed = value is not None and not value.is_constant
     if value is not None and computed and (value.dtype, value.quantization) != (x.dtype, x.quantization):
@@ -188,19 +179,21 @@ def _lower(bound: BoundNode) -> Layer:
     """The output filled with the value, then the input copied into it; padding by nothing is one copy."""
     op, x = bound.op(Pad), bound.input(0)
     if not any(map(any, op.paddings)):
-        return move_layer(bound, _walk(bound))
+        return strided_copy.move_layer(bound, _walk(bound))
     filled = padding_value(bound)
     if filled is None:
         # Both operands are passed to the layer, also where x is a constant.
-        plain = move_layer(replace(bound, inputs=(replace(x, data=None),)), _walk(bound), _UNKNOWN)
+        plain = strided_copy.move_layer(replace(bound, inputs=(replace(x, data=None),)), _walk(bound), _UNKNOWN)
         return replace(plain, operands=(0, _VALUE), tables=())
     value = np.array([filled], x.dtype.value)
     fill_bytes = value.view(np.int8 if x.dtype is DType.INT8 else np.uint8)
     if (fill_bytes == fill_bytes[0]).all():
-        return move_layer(
-            bound, _walk(bound), values_table("padding_byte", fill_bytes[:1], "every byte of the padding")
+        return strided_copy.move_layer(
+            bound, _walk(bound), strided_copy.values_table("padding_byte", fill_bytes[:1], "every byte of the padding")
         )
-    return move_layer(bound, _walk(bound), values_table("padding", value, "one element of the padding"))
+    return strided_copy.move_layer(
+        bound, _walk(bound), strided_copy.values_table("padding", value, "one element of the padding")
+    )
 
 
 KERNELS = (

@@ -12,15 +12,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, Shape
 from emitc.kernels.contract import unsupported
-from emitc.kernels.shared.strided_copy import (
-    MAX_LOOPS,
-    StridedLoop,
-    data_operands,
-    move_layer,
-    strides,
-    values_table,
-    walk,
-)
+from emitc.kernels.shared import strided_copy
 from emitc.layer import Layer, Param, Table
 from emitc.numerics.requantize import Int64
 
@@ -50,17 +42,17 @@ def _is_whole(positions: Int64, size: int) -> bool:
     return positions.size == size and progression(positions) == (0, 1)
 
 
-def picked_walk(shape: Shape, positions: Sequence[Int64], element_bytes: int) -> StridedLoop | None:
+def picked_walk(shape: Shape, positions: Sequence[Int64], element_bytes: int) -> strided_copy.StridedLoop | None:
     """The walk through x of `shape` that picks the positions; None where it needs tables, or too many loops."""
     lines = [progression(axis) for axis in positions]
     if None in lines:
         return None
-    steps = strides(shape, element_bytes)
+    steps = strided_copy.strides(shape, element_bytes)
     counts = tuple(axis.size for axis in positions)
     start = sum(line[0] * step for line, step in zip(lines, steps, strict=True) if line)
     x_steps = [line[1] * step for line, step in zip(lines, steps, strict=True) if line]
-    loops = walk(counts, x_steps, strides(counts, element_bytes), element_bytes, start)
-    return loops if len(loops.loops) <= MAX_LOOPS else None
+    loops = strided_copy.walk(counts, x_steps, strided_copy.strides(counts, element_bytes), element_bytes, start)
+    return loops if len(loops.loops) <= strided_copy.MAX_LOOPS else None
 
 
 def require_pickable(bound: BoundNode, shape: Shape, positions: Sequence[Int64]) -> None:
@@ -92,7 +84,7 @@ def pick_layer(bound: BoundNode, shape: Shape, positions: Sequence[Int64], fill:
     x = bound.input(0)
     loops = picked_walk(shape, positions, x.dtype.bytes)
     if loops is not None:
-        return move_layer(bound, loops)
+        return strided_copy.move_layer(bound, loops)
     filled = any(bool((axis == OUTSIDE).any()) for axis in positions)
     axes: list[tuple[int, Int64 | None]] = []
     pairs = zip(shape, positions, strict=True)
@@ -104,7 +96,7 @@ def pick_layer(bound: BoundNode, shape: Shape, positions: Sequence[Int64], fill:
         run = axes.pop()[0]
     planes = axes.pop(0)[0] if len(axes) > 1 and axes[0][1] is None else 1
     run_bytes = run * x.dtype.bytes
-    steps = strides(tuple(size for size, _ in axes), run_bytes)
+    steps = strided_copy.strides(tuple(size for size, _ in axes), run_bytes)
     walked = [np.arange(size) if chosen is None else chosen for size, chosen in axes]
     counts = tuple(loop.size for loop in walked)
     offsets = tuple(
@@ -112,14 +104,14 @@ def pick_layer(bound: BoundNode, shape: Shape, positions: Sequence[Int64], fill:
         for indices, step in zip(walked, steps, strict=True)
         for v in indices
     )
-    operands, tables = data_operands(x)
+    operands, tables = strided_copy.data_operands(x)
     tables += (
         Table("counts", "int32_t", counts, "positions along each dimension, the last is the innermost loop"),
         Table("offsets", "int32_t", offsets, "bytes to the positions along each dimension, one after the other"),
     )
     if filled:
         values = np.full(run, fill, x.dtype.value)
-        tables += (values_table("fill", values, "what a run outside the input holds"),)
+        tables += (strided_copy.values_table("fill", values, "what a run outside the input holds"),)
     params = (
         Param("planes", "int32_t", planes),
         Param("plane_bytes", "int32_t", math.prod(size for size, _ in axes) * run_bytes),

@@ -260,13 +260,17 @@ _OF_MODULE: dict[str, tuple[Code, Code]] = {
     "emitc.sweep": (Code.OPTION, Code.OPTION),
     "emitc.sweep.cluster": (Code.NO_TOOL, Code.NO_TOOL),
     "emitc.target": (Code.TARGET, Code.TARGET),
+    "emitc.toml_table": (Code.TARGET, Code.TARGET),
     "emitc.validation": (Code.PASS, Code.PASS),
     "emitc.verify": (Code.PROOF, Code.PROOF),
     "emitc.verify.self_test": (Code.OPTION, Code.OPTION),
     "emitc.verify.build": (Code.NO_TOOL, Code.NO_TOOL),
 }
 """Codes of a module's errors, or of those of the folder that it is in: refused (exit code 2), and without code (exit code 1)."""
-_HELPERS = ("emitc.errors", "emitc.source", "emitc.kernels.contract", "emitc.kernels.shared", "emitc.kernels.mac")
+_HELPERS = (
+    *("emitc.errors", "emitc.source", "emitc.toml_table"),
+    *("emitc.kernels.contract", "emitc.kernels.shared", "emitc.kernels.mac"),
+)
 """Modules whose functions raise for others, unless they say the code themselves."""
 
 
@@ -390,9 +394,8 @@ def writing(what: str, option: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = (
-            error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror or str(error)
-        )  # the first of its files
+        first = error.args[0][0][2] if isinstance(error, shutil.Error) else ""
+        why = first or error.strerror or str(error)
         hint = "check the path, its rights and the free space"
         raise EmitcError(what, Where(option=option), str(why), hint, Code.UNWRITABLE) from error
 

@@ -11,9 +11,9 @@ import itertools
 import tomllib
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from emitc.errors import EmitcError, Where
+from emitc.toml_table import TomlTable
 
 DSP, FPU, MVE, DUAL = "dsp", "fpu", "mve", "dual"
 FEATURES = (DSP, FPU, MVE, DUAL, "gpr31", "swar", "mul32", "xpulp", "rvv")
@@ -241,9 +241,9 @@ def read_target(path: Path) -> Target:
         name=path.stem,
         title=table.text("title"),
         isa=table.text("isa"),
-        features=table.texts("features", FEATURES),
+        features=table.texts("features", None, FEATURES),
         compiler_prefix=compiler.text("prefix", empty=True),
-        compiler_flags=compiler.texts("flags"),
+        compiler_flags=compiler.texts("flags", None),
         note=table.text("note", default=""),
         timing=_timing(table),
         compiler_command=compiler.text("command", default=""),
@@ -253,12 +253,12 @@ def read_target(path: Path) -> Target:
     return target
 
 
-def _timing(target: _Table) -> Timing | None:
+def _timing(target: TomlTable) -> Timing | None:
     """The table `timing` of a target; None where the target has no timing."""
-    table = target.optional("timing")
-    if table is None:
+    if not target.has("timing"):
         return None
-    source, error = table.text("source"), table.positive("error_percent", zero=True)
+    table = target.table("timing")
+    source, error = table.text("source"), table.whole("error_percent")
     cycles = {
         field.name: table.cycles(field.name, None if field.default is MISSING else float(field.default), zero=True)
         for field in fields(Timing)
@@ -268,22 +268,22 @@ def _timing(target: _Table) -> Timing | None:
     return Timing(source, error, **cycles)
 
 
-def _flash_timing(board: _Table) -> FlashTiming | None:
+def _flash_timing(board: TomlTable) -> FlashTiming | None:
     """The table `flash_timing` of a board; None where it has none."""
-    table = board.optional("flash_timing")
-    if table is None:
+    if not board.has("flash_timing"):
         return None
+    table = board.table("flash_timing")
     code, constants = (table.cycles(key, zero=True) for key in ("code_percent", "cycles_per_constant_byte"))
-    timing = FlashTiming(table.text("source"), table.positive("error_percent"), code, constants)
+    timing = FlashTiming(table.text("source"), table.whole("error_percent", 1), code, constants)
     table.close()
     return timing
 
 
-def _dma_timing(board: _Table) -> DmaTiming | None:
+def _dma_timing(board: TomlTable) -> DmaTiming | None:
     """The table `dma_timing` of a board; None where it has none."""
-    table = board.optional("dma_timing")
-    if table is None:
+    if not board.has("dma_timing"):
         return None
+    table = board.table("dma_timing")
     cycles = {field.name: table.cycles(field.name) for field in fields(DmaTiming) if field.name != "source"}
     timing = DmaTiming(table.text("source"), **cycles)
     table.close()
@@ -299,21 +299,21 @@ def read_board(path: Path) -> Board:
         board=pio.text("board"),
         framework=pio.text("framework", empty=True),
         upload_protocol=pio.text("upload_protocol"),
-        upload_protocols=pio.texts("upload_protocols"),
-        options=pio.texts("options", default=()),
+        upload_protocols=pio.texts("upload_protocols", None),
+        options=pio.texts("options"),
     )
     if platformio.upload_protocol not in platformio.upload_protocols:
         raise pio.refusal("upload_protocol", f"{platformio.upload_protocol!r} is not among upload_protocols")
     board = Board(
         name=path.stem,
         title=table.text("title"),
-        kind=table.text("kind", BOARD_KINDS),
-        target=table.text("target", targets()),
-        clock_hz=table.positive("clock_hz"),
-        measures=table.texts("measures", MEASURES),
+        kind=table.text("kind", known=BOARD_KINDS),
+        target=table.text("target", known=targets()),
+        clock_hz=table.whole("clock_hz", 1),
+        measures=table.texts("measures", None, MEASURES),
         memory=_regions(table),
         platformio=platformio,
-        free_stack_bytes=table.positive("free_stack_bytes", default=0),
+        free_stack_bytes=table.whole("free_stack_bytes", default=0),
         note=table.text("note", default=""),
         core=table.text("core", default=""),
         flash_timing=_flash_timing(table),
@@ -327,17 +327,17 @@ def read_board(path: Path) -> Board:
     return board
 
 
-def _regions(table: _Table) -> tuple[MemoryRegion, ...]:
+def _regions(table: TomlTable) -> tuple[MemoryRegion, ...]:
     regions = []
     for entry in table.tables("memory"):
         regions.append(
             MemoryRegion(
                 name=entry.text("name"),
-                start=entry.positive("start", zero=True),
-                size_bytes=entry.positive("bytes"),
-                kind=entry.text("kind", REGION_KINDS),
+                start=entry.whole("start"),
+                size_bytes=entry.whole("bytes", 1),
+                kind=entry.text("kind", known=REGION_KINDS),
                 cost=entry.cycles("cost", 1.0),
-                cache_bytes=entry.positive("cache_bytes", default=0),
+                cache_bytes=entry.whole("cache_bytes", default=0),
             )
         )
         entry.close()
@@ -375,88 +375,10 @@ def _file(folder: Path, name: str, what: str, option: str) -> Path:
     raise EmitcError(f"there is no {what} {name!r}", where, why, f"{hint}`emitc {what}s` lists them")
 
 
-def _read(path: Path) -> _Table:
+def _read(path: Path) -> TomlTable:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         hint = "restore the file, or reinstall emitc"
         raise EmitcError(f"{path.name} cannot be read", Where(option=path.name), str(error), hint) from error
-    return _Table(path.name, "", content)
-
-
-class _Table:
-    """One TOML table with checked access; `close` refuses the keys that nobody asked for."""
-
-    def __init__(self, file: str, name: str, content: dict[str, Any]) -> None:
-        self._file = file
-        self._name = name
-        self._content = content
-        self._known: set[str] = set()
-
-    def refusal(self, key: str, why: str) -> EmitcError:
-        place = f"[{self._name}] {key}" if self._name else key
-        return EmitcError(
-            f"{self._file} is not valid",
-            Where(option=f"{self._file}: {place}"),
-            why,
-            "correct the file; boards/README.md",
-        )
-
-    def close(self) -> None:
-        """Raises for the first key that is none of the schema's."""
-        for key in sorted(set(self._content) - self._known):
-            raise self.refusal(key, f"unknown key; known are {', '.join(sorted(self._known))}")
-
-    def table(self, key: str) -> _Table:
-        return _Table(self._file, key, self._value(key, dict))
-
-    def optional(self, key: str) -> _Table | None:
-        return self.table(key) if key in self._content else None
-
-    def tables(self, key: str) -> tuple[_Table, ...]:
-        rows = self._value(key, list)
-        if not all(isinstance(row, dict) for row in rows):
-            raise self.refusal(key, "expected an array of tables")
-        return tuple(_Table(self._file, f"{key} {i}", row) for i, row in enumerate(rows))
-
-    def text(
-        self, key: str, known: tuple[str, ...] | None = None, *, default: str | None = None, empty: bool = False
-    ) -> str:
-        value: str = self._value(key, str, default)
-        if not value and not empty and default is None:
-            raise self.refusal(key, "must not be empty")
-        if known is not None and value not in known:
-            raise self.refusal(key, f"{value!r} is none of {', '.join(known)}")
-        return value
-
-    def texts(
-        self, key: str, known: tuple[str, ...] | None = None, *, default: tuple[str, ...] | None = None
-    ) -> tuple[str, ...]:
-        values = self._value(key, list, None if default is None else list(default))
-        for value in values:
-            if not isinstance(value, str):
-                raise self.refusal(key, f"expected a list of strings, got {value!r}")
-            if known is not None and value not in known:
-                raise self.refusal(key, f"{value!r} is none of {', '.join(known)}")
-        return tuple(values)
-
-    def positive(self, key: str, *, default: int | None = None, zero: bool = False) -> int:
-        value: int = self._value(key, int, default)
-        if value < 0 or (value == 0 and not zero and default is None):
-            raise self.refusal(key, f"must be positive, got {value}")
-        return value
-
-    def cycles(self, key: str, default: float | None = None, *, zero: bool = False) -> float:
-        value = self._value(key, (int, float), default)
-        if not 0 < value < 1000 and not (zero and value == 0):
-            raise self.refusal(key, f"expected cycles between 0 and 1000, got {value}")
-        return float(value)
-
-    def _value(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:
-        self._known.add(key)
-        value = self._content.get(key, default)
-        if value is None:
-            raise self.refusal(key, "missing")
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise self.refusal(key, f"has the wrong type: {value!r}")
-        return value
+    return TomlTable(path.name, "", content, None, path.name, "correct the file; boards/README.md")

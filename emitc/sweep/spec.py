@@ -12,8 +12,8 @@ from emitc.backends import kernel_choices
 from emitc.backends import options as backend_options
 from emitc.errors import EmitcError, Where, unknown_choice
 from emitc.options import Options, check_options
-from emitc.sweep.toml_table import TomlTable
 from emitc.target import load_board, load_target
+from emitc.toml_table import TomlTable
 
 MOST_JOBS = 100_000
 _MOST_BYTES = 1 << 20
@@ -140,7 +140,7 @@ def read_spec(path: Path, root: Path | None = None) -> Spec:
     Raises EmitcError for a file that cannot be read, is no TOML, has an unknown key or value, or names a file outside of root.
     """
     content = _parsed(path)
-    table = TomlTable(path.name, "", content, _KEYS)
+    table = TomlTable(path.name, "", content, _KEYS, "the sweep", "see docs/sweep.md")
     files = _Files(table, (root or path.parent).absolute())
     patterns = table.texts("models")
     if not patterns:
@@ -280,7 +280,7 @@ def _variants(table: TomlTable) -> tuple[Variant, ...]:
 
 def _backends(table: TomlTable) -> dict[str, str]:
     known = {option.name: option for option in backend_options()}
-    inner = TomlTable(table.file, f"{table.name}.backends", dict(table.strings("backends")), tuple(known))
+    inner = table.inner(f"{table.name}.backends", dict(table.strings("backends")), tuple(known))
     for name in inner.content:
         if known[name].metavar == "PATH":
             raise inner.refusal(name, "an option that names a file is not taken from a sweep", "remove it")

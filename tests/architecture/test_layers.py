@@ -38,7 +38,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.errors": (),
     "emitc.ir": ("emitc.errors",),
     "emitc.c_names": (),
-    "emitc.target": ("emitc.errors",),
+    "emitc.toml_table": ("emitc.errors",),
+    "emitc.target": ("emitc.errors", "emitc.toml_table"),
     "emitc.source": ("emitc.errors", "emitc.ir"),
     "emitc.layer": ("emitc.ir",),
     "emitc.program": ("emitc.errors", "emitc.layer", "emitc.planner", "emitc.program"),
@@ -113,7 +114,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.listing": (*_VALUES, *_COMPILED, "emitc.emit", "emitc.passes", "emitc.listing"),
     "emitc.sweep": (
         *_VALUES, "emitc._version", "emitc.backends", "emitc.boards", *_COMPILED, "emitc.emit", "emitc.evaluate",
-        "emitc.frontends.read", "emitc.verify", "emitc.sweep",
+        "emitc.frontends.read", "emitc.toml_table", "emitc.verify", "emitc.sweep",
     ),
     # what users touch
     "emitc.report": (

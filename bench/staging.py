@@ -77,26 +77,32 @@ def lines(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 NUCLEO, EMULATED, COPIES = "NUCLEO-L4R5ZI", "qemu_m4", "SRAM1"
-NO_COPIES, BY_CORE, BY_DMA = "", "core", "dma"
+NO_COPIES, BY_CORE, BY_DMA, IN_RAM = "", "core", "dma", "ram"
 NUCLEO_ROWS: tuple[tuple[str, int | None, str], ...] = (
-    *((net, None, copied) for net in timing.NETS for copied in (NO_COPIES, BY_CORE, BY_DMA)),
+    *((net, None, copied) for net in timing.NETS for copied in (NO_COPIES, BY_CORE, BY_DMA, IN_RAM)),
     *(
         ("ic_resnet_int8", budget, copied)
         for budget, copied in ((162_644, NO_COPIES), (162_644, BY_CORE), (280_000, BY_CORE), (280_000, BY_DMA))
     ),
 )
-"""Networks, each with its `--flash-budget` and who copies its weights."""
+"""Networks, each with its `--flash-budget` and who copies its weights: in each run, or all of them once at the start."""
+
+_WITH_CONSTANTS = (Region("SRAM1", 192 << 10, 1.0), Region("SRAM3", 384 << 10, 1.0))
+"""Two of the board's three RAMs."""
 
 
 def nucleo_row(model: Path, budget: int | None, *, copied: str) -> dict[str, Any]:
     """A network as NUCLEO-L4R5ZI is estimated to run it. bytes: copied in a run; ms: with the wait states of the flash.
 
-    cycles: without wait states, and with copies by the core where a DMA makes them.
+    cycles: without wait states, and with copies by the core where a DMA makes them. The startup code places constants in RAM.
     """
     board = load_board(timing.WITH_FLASH[NUCLEO])
     staged: dict[str, Any] = {}
     words = [f"--flash-budget {budget}"] if budget else []
-    if copied:
+    if copied == IN_RAM:
+        staged = {"regions": _WITH_CONSTANTS, "places": (("weights", "SRAM3"),)}
+        words += [f"--regions {','.join(map(str, _WITH_CONSTANTS))}", "--place weights=SRAM3"]
+    elif copied:
         staged = {"regions": known_regions(board.name), "stage_weights": COPIES}
         words.append(f"--stage-weights {COPIES}")
     if copied == BY_DMA:

@@ -27,6 +27,9 @@ _PROOF_FLAGS = "-fno-tree-loop-distribute-patterns"
 _PROOF_FLAGS_OF_CLANG = "-fno-builtin"
 _TRACE = "-DEMITC_TRACE"
 
+_RAM_CONSTANTS = ".ram_constants"
+"""The section of constants that the startup code copies to RAM (boards/platform/ldscripts)."""
+
 _MAINS = {"arduino": "main.cpp", "espidf": "main.c", "zephyr": "main.c", "freedom-e-sdk": "main.c"}
 """By framework: the name of its main file."""
 _FURTHER = {"espidf": "sdkconfig.defaults", "zephyr": "zephyr/prj.conf"}
@@ -43,6 +46,7 @@ def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, with_time
     _require_own(out, "--workdir")
     shutil.rmtree(out, ignore_errors=True)
     flags = [_OPTIMIZATION, *(["-DEMITC_COUNT_WITH_TIMER"] if with_timer else []), *_support_flags(firmware.support)]
+    flags += ["-include $PROJECT_DIR/src/emitc_sections.h"] if firmware.model.constants_in_ram else []
     proof_flags = _PROOF_FLAGS_OF_CLANG if load_target(board.target).compiler_command else _PROOF_FLAGS
     environments = [
         {
@@ -62,6 +66,9 @@ def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, with_time
     _write_sources(firmware.package, firmware.model, board, firmware.cases, out)
     _write_support(firmware.support, out)
     _write(out / "src" / "main.c", _render("main_qemu.c.j2"))
+    if firmware.model.constants_in_ram:
+        section = f'{firmware.model.macro}_SECTION_WEIGHTS __attribute__((section("{_RAM_CONSTANTS}")))'
+        _write(out / "src" / "emitc_sections.h", f"#define {section}\n")
 
 
 def write_flash_project(

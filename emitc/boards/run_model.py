@@ -38,7 +38,7 @@ class RunModel:
     The cases of a model with state are the runs of one sequence. regions: their names where the model has an arena in each of
     several; arena_bytes is then the sum. reads_rows: the model reads its only input row by row. self_test: bytes of the names
     of its parts where the model can test itself, 0 where it cannot. weights: the file that its init takes, empty where it
-    takes none.
+    takes none. constants_in_ram: `--place weights` names a region with room for an arena, so that its constants lie in RAM.
     """
 
     name: str
@@ -51,6 +51,7 @@ class RunModel:
     reads_rows: bool = False
     self_test: int = 0
     weights: bytes = b""
+    constants_in_ram: bool = False
 
     @property
     def init_weights(self) -> str:

@@ -38,6 +38,7 @@ def run_model(compiled: Compiled) -> RunModel:
         program.streamed_input is not None,
         program.self_test.name_bytes(program) if program.self_test else 0,
         program.external.file() if program.external else b"",
+        any(region.name == program.weights and region.size_bytes for region in compiled.options.regions),
     )
 
 

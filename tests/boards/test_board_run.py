@@ -14,6 +14,8 @@ from emitc.boards.run import TIMER_TOLERANCE, run_on_board
 from emitc.boards.run_model import Case, Firmware
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.options import Options
+from emitc.planner.region_assignment import Region
 from emitc.target import boards, load_board
 from tests.support.board_standin import (
     CASES,
@@ -31,6 +33,7 @@ from tests.support.board_standin import (
     write_package,
 )
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 EMULATED = [name for name in boards() if load_board(name).kind == "qemu"]
 
 
@@ -190,6 +193,23 @@ def test_a_build_in_a_folder_that_is_removed_says_how_to_keep_it(tiny: Path, mon
     with pytest.raises(CannotCompile, match="the build failed") as error:
         verify.on_emulator(model, "qemu_m4", reference="numpy", samples=1, seed=0, layers=False, workdir=None)
     assert error.value.hint == "--workdir DIR keeps the project and the whole output of its build"
+
+
+@needs_boards
+@pytest.mark.parametrize("board", ["qemu_m4", "qemu_m33"])
+def test_constants_that_are_placed_in_ram_are_not_read_from_flash(board: str) -> None:
+    """A region with room for an arena is RAM, where the startup code puts them; a region of 0 bytes is a flash."""
+    read = {}
+    for where, size in (("RAM", 1 << 16), ("ROM", 0)):
+        regions = (Region("FAST", 1 << 16, 1.0), Region(where, size, 1.0))
+        options = Options(
+            target=load_board(board).target, package="platformio", regions=regions, places=(("weights", where),)
+        )
+        model = compile_model(EXAMPLES / "kws_ref_int8.tflite", options)
+        result = verify.on_emulator(model, board, reference="numpy", samples=1, seed=0, layers=False, workdir=None)
+        assert result.match and result.estimate is not None
+        read[where] = result.estimate.zero_wait.constant_bytes
+    assert read["RAM"] < read["ROM"] / 20
 
 
 @needs_boards

@@ -390,4 +390,7 @@ def main() -> None:
         raise SystemExit(error.exit_code) from None
     except click.Abort:
         raise SystemExit(_INTERRUPTED) from None
+    finally:
+        # The interpreter searches all objects for garbage twice as it ends. The system takes their memory back anyhow.
+        gc.freeze()
     raise SystemExit(code if isinstance(code, int) else 0)

@@ -46,11 +46,9 @@ def real(value: float) -> str:
     return _real(np.float32(value))
 
 
-def _real(value: Any) -> str:
-    if not math.isfinite(value):
-        return _not_finite(value)
-    text = str(value)
-    return f"{text}f" if "." in text or "e" in text else f"{text}.0f"
+def _real(value: np.float32) -> str:
+    # Every finite float32 is written with a point or an exponent, as a literal with a suffix must be.
+    return f"{value!s}f" if math.isfinite(value) else _not_finite(value)
 
 
 def double(value: float) -> str:
@@ -94,10 +92,14 @@ def elements(values: Sequence[float], c_type: str) -> str:
     """
     text, step = _TEXT.get(c_type), _PER_LINE[c_type]
     numbers: Any = values
+    finite = False
     if text is real:
         text, numbers = _real, np.array(values, np.float32)
+        finite = bool(np.isfinite(numbers).all())
 
     def line(part: Sequence[float]) -> str:
+        if finite:  # as `_real` writes them, several at once
+            return f"{'f, '.join(map(str, part))}f"
         # Small integers, and truth values as 0 or 1, are most of a model.
         return ", ".join(map(text, part) if text else map(str, map(int, part)))
 

@@ -65,6 +65,8 @@ def wrapped(text: str) -> str:
 
 def _in_comment(line: str, inside: bool) -> bool:
     """Whether a comment goes on after the line. inside: whether one goes on before it."""
+    if not inside and "/*" not in line:  # as in nearly all lines
+        return False
     plain = line if inside else _QUOTED.sub("", line)
     start, end = plain.rfind("/*"), plain.rfind("*/")
     return start > end or (inside and end < 0)
@@ -121,7 +123,7 @@ def _broken(line: str, before: str) -> Iterator[str]:
         yield line
         return
     macro = line.endswith("\\") or before.endswith("\\") or bare.startswith("#")
-    trailing = None if macro else _TRAILING.match(line)
+    trailing = None if macro or not line.endswith("*/") else _TRAILING.match(line)
     if trailing is not None and '"' not in trailing["code"]:
         yield from _comment_rows(f"{trailing['indent']}/*{trailing['comment']}*/")
         yield from wrapped(trailing["indent"] + trailing["code"]).split("\n")

@@ -46,7 +46,7 @@ def real(value: float) -> str:
     return _real(np.float32(value))
 
 
-def _real(value: np.float32) -> str:
+def _real(value: Any) -> str:
     # Every finite float32 is written with a point or an exponent, as a literal with a suffix must be.
     return f"{value!s}f" if math.isfinite(value) else _not_finite(value)
 

@@ -12,7 +12,7 @@ They are placed last, or with the others where that is found in time.
 
 from collections.abc import Collection, Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from emitc.planner.greedy import first_fit, height
 from emitc.planner.problem import Problem
@@ -24,13 +24,10 @@ _LARGEST = 4_000
 _QUESTIONS = 12
 
 
-class _Pair(NamedTuple):
-    """offset(one) - offset(other) >= above, or offset(other) - offset(one) >= below."""
-
-    one: int
-    other: int
-    above: int
-    below: int
+_Pair: TypeAlias = tuple[int, int, int, int]
+"""(one, other, above, below): offset(one) - offset(other) >= above, or offset(other) - offset(one) >= below. Plain tuples, since
+the search unpacks a great many of them.
+"""
 
 
 class _Open(Enum):
@@ -126,22 +123,21 @@ class _Search:
         self._problem = problem
         self._work = work
         searched = frozenset(among)
-        self._pairs = [
-            _Pair(i, other, above, below)
+        self._pairs: list[_Pair] = [
+            (i, other, above, below)
             for i in sorted(searched)
             for other, below, above in problem.neighbours[i]
             if other < i and other in searched
         ]
         self._of: list[list[int]] = [[] for _ in problem.sizes]
-        for index, pair in enumerate(self._pairs):
-            self._of[pair.one].append(index)
-            self._of[pair.other].append(index)
+        for index, (one, other, _, _) in enumerate(self._pairs):
+            self._of[one].append(index)
+            self._of[other].append(index)
         high = [(limit - size) // grid * grid for size, grid in zip(problem.sizes, problem.alignments, strict=True)]
         self._start = _State([0] * len(high), high, bytearray(len(self._pairs)), 0)
         sizes = problem.sizes
-        self._widest_first = sorted(
-            range(len(self._pairs)), key=lambda p: -min(sizes[self._pairs[p].one], sizes[self._pairs[p].other])
-        )
+        least = [-min(sizes[one], sizes[other]) for one, other, _, _ in self._pairs]
+        self._widest_first = sorted(range(len(least)), key=least.__getitem__)
 
     def answer(self) -> list[int] | _Open:
         """Offsets, or why there are none."""

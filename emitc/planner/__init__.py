@@ -15,7 +15,7 @@ from emitc.planner.lower_bound import LowerBound, lower_bound
 from emitc.planner.lower_bound import held_bytes as _held_bytes
 from emitc.planner.operator_order import OrderProblem, best_order
 from emitc.planner.problem import Problem, problem_of, shared_bytes
-from emitc.planner.search import lowest_packing
+from emitc.planner.search import lowest_first_fit, lowest_packing
 
 __all__ = [
     "DEFAULT_ALIGNMENT",
@@ -65,12 +65,17 @@ def plan(
     return _plan(tuple(buffers), tuple(distances), alignment, effort, target_bytes, useful_bytes)
 
 
-def first_fit_bytes(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: int) -> int:
-    """The arena of `plan` with an effort of 0, which nothing checks: to compare schedules by. Errors as `plan`."""
+def first_fit_bytes(
+    buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: int, limit: int | None = None
+) -> int | None:
+    """The arena of `plan` with an effort of 0, which nothing checks: to compare schedules by. Errors as `plan`.
+
+    None where it needs more than `limit` bytes, which takes less time to find out than its size.
+    """
     problem = problem_of(buffers, distances, alignment)
     bound = lower_bound(problem)
-    offsets, _ = lowest_packing(problem, bound.size_bytes, bound.bytes_at, effort=0.0)
-    return height(problem, offsets)
+    offsets = lowest_first_fit(problem, bound.size_bytes, bound.bytes_at, limit)
+    return None if offsets is None else height(problem, offsets)
 
 
 @lru_cache(maxsize=_PLANS)

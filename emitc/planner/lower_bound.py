@@ -70,6 +70,9 @@ def bytes_saved(sizes: Sequence[int], overlaps: Sequence[Overlap]) -> int:
     """The most bytes that `overlaps` can save together, all their buffers alive at once; `sizes` by buffer index."""
     saved = 0
     for group in _groups(overlaps):
+        if len(group) == 1:  # as most are: the pair saves no more than the smaller buffer
+            saved += group[0].saving
+            continue
         members = {i: sizes[i] for pair in group for i in (pair.left, pair.right)}
         saved += sum(members.values()) - _group_covered(members, group)
     return saved

@@ -7,7 +7,8 @@ looked at, not by a clock, so the same problem gives the same plan on every mach
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from emitc.planner.branch_and_bound import exceeds, lowest_or_best
 from emitc.planner.buffers import round_up
@@ -44,19 +45,20 @@ def lowest_packing(
     usual work. With 0 the search ends once first fit has run in every starting order. It also ends then where the result needs at
     most `target_bytes` bytes, and where no packing needs at most `useful_bytes` bytes.
     """
+    if not effort:
+        lowest = lowest_first_fit(problem, bound, bytes_at)
+        assert lowest is not None, "no packing is above no limit"
+        return lowest, height(problem, lowest) <= bound
     packings: list[tuple[list[int], list[int]]] = []
     for order in _starting_orders(problem, bytes_at):
-        # Where nothing comes after these orders, only one that ends below the best counts.
-        limit = height(problem, packings[-1][1]) - 1 if packings and not effort else None
-        offsets = first_fit(problem, order, limit=limit)
-        if offsets is None:
-            continue
+        offsets = first_fit(problem, order)
+        assert offsets is not None, "no packing is above no limit"
         if height(problem, offsets) <= bound:
             return offsets, True
         packings.append((order, offsets))
     packings.sort(key=lambda packing: height(problem, packing[1]))
     least = height(problem, packings[0][1])
-    if not effort or least <= target_bytes:
+    if least <= target_bytes:
         return packings[0][1], False
     if useful_bytes is not None and least > useful_bytes and exceeds(problem, useful_bytes, bound, effort):
         return packings[0][1], False
@@ -80,6 +82,25 @@ def lowest_packing(
     return lowest_or_best(problem, best, bound, effort) if height(problem, best) < asked else (best, False)
 
 
+def lowest_first_fit(
+    problem: Problem, bound: int, bytes_at: Mapping[int, int], limit: int | None = None
+) -> list[int] | None:
+    """The lowest of what first fit gives in the starting orders, None where all of it ends above `limit` bytes.
+
+    bound, bytes_at: as in `lowest_packing`.
+    """
+    best = None
+    for order in () if limit is not None and bound > limit else _starting_orders(problem, bytes_at):
+        offsets = first_fit(problem, order, limit=limit)
+        if offsets is None:
+            continue
+        best, top = offsets, height(problem, offsets)
+        if top <= bound:
+            break
+        limit = top - 1  # only one that ends below the best counts
+    return best
+
+
 def _lower(problem: Problem, best: list[int], bound: int) -> list[int]:
     """Offsets at the bound if `packing_within` finds any, else the lowest it finds by halving the gap, else `best`."""
     work = _WORK_PER_BUFFER * len(problem.sizes)
@@ -99,14 +120,15 @@ def _lower(problem: Problem, best: list[int], bound: int) -> list[int]:
     return best
 
 
-def _starting_orders(problem: Problem, bytes_at: Mapping[int, int]) -> list[list[int]]:
+def _starting_orders(problem: Problem, bytes_at: Mapping[int, int]) -> Iterator[list[int]]:
     """Orders of descending difficulty, by ten measures of it, and from the last buffer to the first, where each one finds
     what trails it in place; ties keep the order of the buffers.
 
     `peak` is the most bytes held at any step at which a buffer is alive, `away` how many steps it is from the step
     that holds most of all.
     """
-    top = min(step for step in bytes_at if bytes_at[step] == max(bytes_at.values())) if bytes_at else 0
+    most = max(bytes_at.values(), default=0)
+    top = min((step for step in bytes_at if bytes_at[step] == most), default=0)
     sizes, lives = problem.sizes, problem.lives
     near = [len(neighbours) for neighbours in problem.neighbours]
     steps = sorted(bytes_at)
@@ -118,16 +140,17 @@ def _starting_orders(problem: Problem, bytes_at: Mapping[int, int]) -> list[list
         for size, neighbours in zip(sizes, problem.neighbours, strict=True)
     ]
     indices = range(len(sizes))
-    return [
-        sorted(indices, key=lambda i: (-peak[i], -span[i])),
-        sorted(indices, key=lambda i: -sizes[i]),
-        sorted(indices, key=lambda i: -sizes[i] * span[i]),
-        sorted(indices, key=lambda i: -sizes[i] * near[i]),
-        sorted(indices, key=lambda i: -around[i]),
-        sorted(indices, key=lambda i: (away[i], -sizes[i])),
-        sorted(indices, key=lambda i: (-peak[i], -sizes[i])),
-        sorted(indices, key=lambda i: (-span[i], -sizes[i])),
-        sorted(indices, key=lambda i: (-span[i], -lives[i].first)),
-        sorted(indices, key=lambda i: (span[i] < _LONG, -span[i] if span[i] >= _LONG else -sizes[i], lives[i].first)),
-        sorted(indices, key=lambda i: (-lives[i].first, -lives[i].end)),
-    ]
+    keys: tuple[Callable[[int], Any], ...] = (
+        lambda i: (-peak[i], -span[i]),
+        lambda i: -sizes[i],
+        lambda i: -sizes[i] * span[i],
+        lambda i: -sizes[i] * near[i],
+        lambda i: -around[i],
+        lambda i: (away[i], -sizes[i]),
+        lambda i: (-peak[i], -sizes[i]),
+        lambda i: (-span[i], -sizes[i]),
+        lambda i: (-span[i], -lives[i].first),
+        lambda i: (span[i] < _LONG, -span[i] if span[i] >= _LONG else -sizes[i], lives[i].first),
+        lambda i: (-lives[i].first, -lives[i].end),
+    )
+    return (sorted(indices, key=key) for key in keys)

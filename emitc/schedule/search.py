@@ -262,23 +262,30 @@ class _ScheduleSearch:
         if order == tuple(range(len(steps))):
             return self
         other = replace(self, every=tuple(self.nodes[i] for i in order))
-        return other if other.size() < self.size() else self
+        return self if other.size_within(self.size - 1) is None else other
 
+    @cached_property
     def size(self) -> int:
         """Bytes of the arena for the layers one by one, by a quick plan."""
+        size = self.size_within(None)
+        assert size is not None, "nothing is above no limit"
+        return size
+
+    def size_within(self, limit: int | None) -> int | None:
+        """`size`, or None where it is above `limit` bytes."""
         buffers, _, pairs = self.buffers(one_by_one(self.nodes))
-        return first_fit_bytes(buffers, pairs, self.alignment)
+        return first_fit_bytes(buffers, pairs, self.alignment, limit)
 
     def eliding(self) -> _ScheduleSearch:
         """The schedule without the copies that the arena does not need: without all, or else one after another."""
         copies = () if "views" in self.without else elidable_copies(self.graph, self.every)
         if not copies:
             return self
-        best, limit = self, self.size()
+        best, limit = self, self.size
         single = copies if len(copies) * len(self.every) <= _WORK else ()
         for tried in (copies, *((copy,) for copy in single)):
             other = replace(self, elided=tuple(dict.fromkeys((*best.elided, *tried))))
-            if (size := other.size()) <= limit:
+            if (size := other.size_within(limit)) is not None:
                 best, limit = other, size
             if len(best.elided) == len(copies):
                 break

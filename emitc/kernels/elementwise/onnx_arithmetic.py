@@ -54,8 +54,8 @@ from emitc.numerics.requantize import Clamp, Float32, Int64
 
 _ANY_WEIGHT = 1 << 31
 """Weights of a sum whose steps stay within int32 are below."""
-_REMEMBERED = 8
-"""Nodes whose integer forms are remembered: the variants of one node ask for them one after another."""
+_REMEMBERED = 256
+"""Nodes whose integer forms are remembered: the variants of one node ask for them, and those of other targets once more."""
 _ADDED = (DType.FLOAT32, DType.INT32, DType.INT64)
 TFLITE_TYPES = {"+": _ADDED, "-": _ADDED, "*": _ADDED, "/": (DType.FLOAT32, DType.INT32)}
 """Plain numbers in TFLite, by operator."""

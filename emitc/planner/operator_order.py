@@ -176,14 +176,12 @@ class _Costs:
         """Bytes alive in front of the first step, without inputs that nobody reads."""
         return sum(self.size[name] for name in self.inputs) - self.unread
 
-    def of(self, step: int, done: int, alive: int) -> tuple[int, int]:
-        """(bytes held while `step` runs after the steps `done`, bytes alive after it); `alive` bytes before it."""
-        near = done & self.near[step]
+    def change(self, step: int, near: int) -> tuple[int, int]:
+        """`_change`, remembered in `changes`. near: those of the step's `near` that are done."""
         change = self.changes[step].get(near)
         if change is None:
             change = self.changes[step][near] = self._change(step, near)
-        held = alive + change[0]
-        return held if done else held + self.unread, alive + change[1]
+        return change
 
     def _change(self, step: int, done: int) -> tuple[int, int]:
         """Bytes more than before `step`: while it runs, and after it. Only the steps that touch the same names matter."""
@@ -305,17 +303,19 @@ class _Search:
 
     def _moves(self, state: _State) -> list[_Move]:
         """The steps that may be next and stay below the limit; only one where that can do no harm."""
-        moves = []
-        self._work -= len(state.ready) ** 2
-        for step in state.ready:
-            live_bytes, left = self._costs.of(step, state.done, state.alive)
-            harmless = live_bytes <= state.peak and left <= state.alive
-            if not harmless and live_bytes >= self._limit:
-                continue
-            move = _Move(state.done | 1 << step, max(state.peak, live_bytes), left, step)
-            if harmless:
-                return [move]
-            moves.append(move)
+        costs, near, changes, moves = self._costs, self._costs.near, self._costs.changes, []
+        done, peak, alive, ready, _, _ = state
+        held = alive if done else alive + costs.unread
+        self._work -= len(ready) ** 2
+        for step in ready:  # written for speed: most of the search is here
+            change = changes[step].get(done & near[step]) or costs.change(step, done & near[step])
+            live_bytes, left = held + change[0], alive + change[1]
+            if live_bytes <= peak:  # which is below the limit
+                if left <= alive:
+                    return [_Move(done | 1 << step, peak, left, step)]
+                moves.append(_Move(done | 1 << step, peak, left, step))
+            elif live_bytes < self._limit:
+                moves.append(_Move(done | 1 << step, live_bytes, left, step))
         return moves
 
     def _after(self, state: _State, move: _Move) -> _State:

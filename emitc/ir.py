@@ -39,32 +39,31 @@ class DType(Enum):
     FLOAT64 = "float64"
     BOOL = "bool"
 
-    @property
+    # Each is computed once for each member, since they are asked for very often.
+
+    @cached_property
     def packed(self) -> bool:
         """Whether several elements share a byte."""
         return self is DType.INT4
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Bytes of one element; of one that is taken out of its byte."""
-        return _BYTES[self]
+        return 1 if self.packed else np.dtype(self.value).itemsize
 
-    @property
+    @cached_property
     def c_type(self) -> str:
         """The C type of one element; of the bytes that hold packed ones."""
         names = {"int4": "int8_t", "float32": "float", "float64": "double", "bool": "uint8_t"}
         return names.get(self.value, f"{self.value}_t")
 
-    @property
+    @cached_property
     def range(self) -> tuple[int, int]:
         """Smallest and largest value of an integer type."""
         if self.packed:
             return -8, 7
         info = np.iinfo(self.value)
         return int(info.min), int(info.max)
-
-
-_BYTES = {dtype: 1 if dtype.packed else np.dtype(dtype.value).itemsize for dtype in DType}
 
 
 def unpacked(data: bytes, count: int) -> NDArray[np.int8]:

@@ -26,11 +26,13 @@ class Known:
 
     layers: by a node's index and the name of a variant, what the variant makes of the node, or why it makes nothing. kept_bytes:
     constants of the largest layer among them, None for any.
-    rows: by a node's index, the rows that its operator offers it. Each entry has the node that it was computed for.
+    rows: by a node's index, the rows that its operator offers it. costs: by a node's index and the name of a variant, its cycles.
+    Each entry has the node that it was computed for.
     """
 
     layers: MutableMapping[tuple[int, str], tuple[BoundNode, Layer | str]] = field(default_factory=dict)
     rows: MutableMapping[int, tuple[BoundNode, tuple[Variant, ...]]] = field(default_factory=dict)
+    costs: MutableMapping[tuple[int, str], tuple[BoundNode, float]] = field(default_factory=dict)
     kept_bytes: int | None = _KEPT_BYTES
 
 
@@ -85,7 +87,7 @@ class Portable(Backend):
         """
         rows = (row for row in self._rows(bound) if not row.spare)
         offered = {row.name: row for row in rows if row.feature in self._target.features}
-        costs = {name: cost_of(bound, self._target, row) for name, row in offered.items()}
+        costs = {name: self._cost(bound, row) for name, row in offered.items()}
         costs = {PORTABLE: cost_of(bound, self._target), **costs}
         stronger = {row.yields_to for row in offered.values()}
         able = {name for name in stronger & offered.keys() if self._lean(bound, offered[name])}
@@ -152,7 +154,7 @@ class Portable(Backend):
 
         return Candidate(
             variant.name,
-            cost_of(bound, self._target, variant),
+            self._cost(bound, variant),
             make,
             scratch_bytes=sum(scratch.size_bytes for scratch in layer.scratch),
             flash_bytes=layer.flash_bytes,
@@ -184,6 +186,14 @@ class Portable(Backend):
             rows = (*rows, lookup)
         self._known.rows[bound.node.index] = bound, rows
         return rows
+
+    def _cost(self, bound: BoundNode, row: Variant) -> float:
+        """`cost_of` a variant, which does not depend on the target."""
+        key = bound.node.index, row.name
+        known = self._known.costs.get(key)
+        if known is None or known[0] != bound:
+            known = self._known.costs[key] = bound, cost_of(bound, self._target, row)
+        return known[1]
 
     def _plain(self, bound: BoundNode, kernel: KernelDef) -> Layer:
         layer = self._layer(bound, PORTABLE, kernel.lower)

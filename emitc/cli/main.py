@@ -329,7 +329,7 @@ def boards(as_json: bool) -> None:
     """List the boards."""
     with shared.reported(as_json):
         from emitc.report import catalogue
-        from emitc.report.inspection import board_list
+        from emitc.report.target_lists import board_list
 
         shared.print_result(board_list(), as_json, lambda: catalogue.boards_text(board_list()))
 
@@ -357,7 +357,7 @@ def targets(as_json: bool) -> None:
     """List the target cores."""
     with shared.reported(as_json):
         from emitc.report import catalogue
-        from emitc.report.inspection import target_list
+        from emitc.report.target_lists import target_list
 
         shared.print_result(target_list(), as_json, lambda: catalogue.targets_text(target_list()))
 

@@ -1,4 +1,4 @@
-"""What a model contains and what emitc has: the content of `emitc inspect`, `boards`, `targets` and `ops`."""
+"""What a model contains and what emitc has code for: the content of `emitc inspect` and `ops`."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from emitc.kernels import registry
 from emitc.kernels.contract import KernelDef
 from emitc.plugins import load_plugins
 from emitc.source import SourceTensor
-from emitc.target import FEATURES, boards, load_board, load_target, targets
+from emitc.target import FEATURES
 
 _BYTES = (DType.INT8, DType.UINT8)
 _INTEGERS = (*_BYTES, DType.INT16, DType.UINT16, DType.INT32)
@@ -114,18 +114,6 @@ def inspect_model(path: Path, shapes: dict[str, Shape], plugins: Sequence[Path] 
     }
 
 
-def board_list() -> dict[str, Any]:
-    """Every board with its target and memories."""
-    names = ("name", "title", "kind", "target", "flash_bytes", "ram_bytes")
-    return {"boards": [{name: getattr(board, name) for name in names} for board in map(load_board, boards())]}
-
-
-def target_list() -> dict[str, Any]:
-    """Every target with its features."""
-    known = {name: load_target(name) for name in targets()}
-    return {"targets": [{"name": n, "title": t.title, "features": sorted(t.features)} for n, t in known.items()]}
-
-
 def operator_list(plugins: Sequence[Path] = (), names: Sequence[str] = ()) -> dict[str, Any]:
     """Every operator of the two formats: for each element type the variants of code that there are, by registry and backends.
 
@@ -134,10 +122,10 @@ def operator_list(plugins: Sequence[Path] = (), names: Sequence[str] = ()) -> di
 
     Raises EmitcError for a name that no operator has.
     """
-    loaded = load_plugins(plugins)
+    loaded, known = load_plugins(plugins), variants()
     tflite, onnx = loaded.registry_of("tflite"), loaded.registry_of("onnx")
     rows = [
-        _operator("tflite", name, kernel, kernel.tflite_dtypes or kernel.dtypes)
+        _operator("tflite", name, kernel, kernel.tflite_dtypes or kernel.dtypes, known)
         for name, kernel in tflite.items()
         if name not in (NPU_OPERATOR, *INTERNAL_KINDS)  # what vela and frontends write, not what a model is made of
     ]
@@ -146,20 +134,22 @@ def operator_list(plugins: Sequence[Path] = (), names: Sequence[str] = ()) -> di
         for name, summary in (FOLDED | DECODED | DENSE).items()
     ]
     rows += [
-        _operator("onnx", name, kernel, kernel.dtypes) for name, kernel in onnx.items() if name not in INTERNAL_KINDS
+        _operator("onnx", name, kernel, kernel.dtypes, known)
+        for name, kernel in onnx.items()
+        if name not in INTERNAL_KINDS
     ]
     for name, kind in QUANTIZED_OPERATORS.items():
         dtypes = _INTEGERS if name in ("QuantizeLinear", "DequantizeLinear") else _BYTES
-        rows.append(_operator("onnx", name, onnx[kind], dtypes))
+        rows.append(_operator("onnx", name, onnx[kind], dtypes, known))
     for name in names:
         if not any(_is_called(row, name) for row in rows):
-            known = sorted({str(row["op"]).lower() for row in rows})
-            raise unknown_choice("NAME", name, known, "no operator with this in its name has code")
+            names_known = sorted({str(row["op"]).lower() for row in rows})
+            raise unknown_choice("NAME", name, names_known, "no operator with this in its name has code")
     if names:
         rows = [row for row in rows if any(_is_called(row, name) for name in names)]
     return {
-        "variants": list(variants()),
-        "columns": _columns(),
+        "variants": list(known),
+        "columns": _columns(known),
         "operators": sorted(rows, key=lambda r: (r["format"] == "onnx", str(r["op"]))),
     }
 
@@ -175,17 +165,19 @@ def variants() -> tuple[str, ...]:
     return (PORTABLE, *own, *(name for name, backend in backends().items() if backend.covers()))
 
 
-def _columns() -> list[dict[str, Any]]:
-    """The variants as a table shows them: those of emitc's kernels by the feature of the target that they need."""
+def _columns(known: Sequence[str]) -> list[dict[str, Any]]:
+    """The variants `known` as a table shows them: those of emitc's kernels by the feature of the target that they need."""
     feature = {variant.name: variant.feature for kernel in registry().values() for variant in kernel.variants}
     columns: dict[str, list[str]] = {}
-    for name in variants():
+    for name in known:
         columns.setdefault(feature.get(name, name), []).append(name)
     return [{"name": name, "variants": of_it} for name, of_it in columns.items()]
 
 
-def _operator(source_format: str, name: str, kernel: KernelDef, dtypes: Sequence[DType]) -> dict[str, Any]:
-    """One row. Packed elements are of weights alone: those of operators that take them."""
+def _operator(
+    source_format: str, name: str, kernel: KernelDef, dtypes: Sequence[DType], known: Sequence[str]
+) -> dict[str, Any]:
+    """One row. Packed elements are of weights alone: those of operators that take them. known: all variants."""
     supported = [d for d in DType if d in dtypes and not d.packed]
     supported += [d for d in DType if d.packed and kernel.packed_input >= 0 and source_format == "tflite"]
     code: dict[str, Sequence[DType]] = {} if kernel.view else {PORTABLE: supported}
@@ -195,12 +187,12 @@ def _operator(source_format: str, name: str, kernel: KernelDef, dtypes: Sequence
         for coverage in backend.covers():
             if coverage.op is kernel.op and source_format in coverage.formats:
                 code[backend.name] = coverage.dtypes
-    matrix = [{"dtype": d.value, "variants": [v for v in variants() if d in code.get(v, ())]} for d in supported]
+    matrix = [{"dtype": d.value, "variants": [v for v in known if d in code.get(v, ())]} for d in supported]
     return {
         "op": name,
         "format": source_format,
         "summary": kernel.summary,
         "dtypes": [d.value for d in supported],
-        "variants": [v for v in variants() if v in code] or ["none"],
+        "variants": [v for v in known if v in code] or ["none"],
         "matrix": matrix,
     }

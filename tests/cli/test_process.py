@@ -27,8 +27,11 @@ def emitc(*arguments: object, folder: Path, code: int = 0, **environment: str) -
     return done
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["compile", "--help"], ["verify", "-h"]])
-def test_help_loads_neither_numpy_nor_a_frontend(arguments: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["compile", "--help"], ["verify", "-h"], ["boards", "--json"], ["targets", "--json"]],
+)
+def test_help_and_lists_load_neither_numpy_nor_a_frontend(arguments: list[str], tmp_path: Path) -> None:
     text = (
         "import sys\nfrom emitc.cli.main import main\n"
         f"sys.argv = ['emitc', *{arguments!r}]\n"

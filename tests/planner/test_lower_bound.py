@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from emitc.planner import Buffer, Distance, LiveRange
-from emitc.planner.lower_bound import LowerBound, held_bytes, lower_bound
-from emitc.planner.problem import problem_of
+from emitc.planner.lower_bound import LowerBound, _best_subset, bytes_saved, held_bytes, lower_bound
+from emitc.planner.problem import Overlap, problem_of, saving_of
 
 
 def _at_one_step(sizes: dict[str, int], distances: list[Distance]) -> int:
@@ -70,3 +70,10 @@ def test_the_first_of_equal_steps_is_the_peak() -> None:
 def test_a_saving_counts_only_where_both_are_alive() -> None:
     buffers = [Buffer("x", 64, LiveRange(0, 2)), Buffer("y", 64, LiveRange(1, 3)), Buffer("z", 32, LiveRange(2, 3))]
     assert held_bytes(problem_of(buffers, [Distance("x", "y", 0)], 16)) == {0: 64, 1: 64, 2: 96}
+
+
+def test_a_pair_alone_saves_what_the_search_of_all_subsets_finds() -> None:
+    for left, right, above in ((32, 64, 16), (64, 32, 48), (64, 64, 0), (64, 64, -128), (16, 160, 160)):
+        sizes = {0: left, 1: right}
+        pair = Overlap(0, 1, saving_of(left, right, above, left))
+        assert bytes_saved([left, right], [pair]) == left + right - _best_subset(sizes, [pair])

@@ -24,6 +24,7 @@ from emitc.planner import (
     _plan,
     branch_and_bound,
     buffers_of,
+    first_fit_bytes,
     plan,
 )
 from emitc.planner.greedy import first_fit, height
@@ -246,6 +247,18 @@ def test_the_hill_climb_closes_gaps_that_the_starting_orders_leave() -> None:
     target_bytes = plan(buffers, target_bytes=min(packed))
     assert (target_bytes.arena_bytes, target_bytes.proven) == (min(packed), False)
     assert plan(buffers, target_bytes=min(packed) - 1) == result
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_first_fit_under_a_limit_gives_its_size_or_nothing(seed: int) -> None:
+    buffers = _tight(40, seed)
+    pairs = [Distance(x.name, y.name, above=-5) for x, y in pairwise(buffers) if x.live.overlaps(y.live)]
+    size = plan(buffers, pairs, effort=0.0).arena_bytes
+    assert first_fit_bytes(buffers, pairs, 16) == size
+    for limit in (0, size - 16, size - 1):
+        assert first_fit_bytes(buffers, pairs, 16, limit) is None
+    for limit in (size, size + 1, 2 * size):
+        assert first_fit_bytes(buffers, pairs, 16, limit) == size
 
 
 def test_the_same_input_gives_the_same_plan_under_any_hash_seed() -> None:

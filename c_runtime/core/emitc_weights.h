@@ -93,20 +93,22 @@ static inline void emitc_weights_fill(void *to, int32_t value, size_t bytes)
 {
     unsigned char *at = (unsigned char *)to;
     const unsigned char byte = (unsigned char)value;
+    const uint32_t two = byte | (uint32_t)byte << 8;
+    const uint32_t four = two | two << 16;
 #if defined(__ARM_FEATURE_UNALIGNED)
-    const uint32_t four = 0x01010101u * byte;
-#endif
     for (; bytes >= 4u; bytes -= 4u) {
-#if defined(__ARM_FEATURE_UNALIGNED)
         memcpy(at, &four, 4);
-#else
-        at[0] = byte;
-        at[1] = byte;
-        at[2] = byte;
-        at[3] = byte;
-#endif
         at += 4;
     }
+#else
+    if (((uintptr_t)to & 3u) == 0u) {
+        uint32_t *word = (uint32_t *)to;
+        for (; bytes >= 4u; bytes -= 4u) {
+            *word++ = four;
+        }
+        at = (unsigned char *)word;
+    }
+#endif
     for (; bytes > 0u; bytes--) {
         *at++ = byte;
     }

@@ -2,7 +2,8 @@
 
 A C compiler specialises a kernel for the constants of its only layer. It would know none of them where some members of the
 structure come from a file of weights. So these members get a structure of their own, `trained`, which every function takes that
-reads one of them. Arrays of one element are members of it too, so that a call passes fewer addresses.
+reads one of them. Arrays of one element are members of it too, and all arrays but the weights where a kernel runs one layer. So a
+call passes fewer addresses, and one register serves several arrays.
 
 This works on the C text of a kernel, whose functions have the parameters as their first argument `p`. Text of another form stays
 as it is; nothing is wrong then, only slower.
@@ -40,12 +41,12 @@ class _Function:
 
 
 def with_trained(
-    text: str, kernel: str, types: Mapping[str, str], lone: Mapping[int, str] = MappingProxyType({})
+    text: str, kernel: str, types: Mapping[str, str], arrays: Mapping[int, str] = MappingProxyType({})
 ) -> str | None:
     """The text of a kernel that reads those members from `trained`, None where its form is another one.
 
-    kernel: its C name. types: C type of each of the members, which the structure of parameters lacks already. lone: the arrays
-    that it reads from there too, by their place among the arguments.
+    kernel: its C name. types: C type of each of the members, which the structure of parameters lacks already. arrays:
+    those that it reads from there too, by their place among the arguments.
     """
     struct = f"struct emitc_{kernel}"
     start = re.compile(rf"(\w+)\(\s*(const {struct} \*(?:restrict )?p)(?=[,)])")
@@ -65,7 +66,7 @@ def with_trained(
     reads_numbers = _reaching(bodies, {name for name, body in bodies.items() if stored.search(body)})
     reads_params = _reaching(bodies, {name for name, body in bodies.items() if "p->" in stored.sub("", body)})
     entry = f"emitc_{kernel}"
-    own = _without_arrays(bodies[entry], lone) if entry in reads_numbers & reads_params else None
+    own = _without_arrays(bodies[entry], arrays) if entry in reads_numbers & reads_params else None
     if own is None:
         return None
 
@@ -121,16 +122,16 @@ def _listed(text: str, start: int) -> tuple[list[str], int]:
     return pieces, end
 
 
-def _without_arrays(body: str, lone: Mapping[int, str]) -> str | None:
+def _without_arrays(body: str, arrays: Mapping[int, str]) -> str | None:
     """The rest of the head and the body of a kernel that has pointers to those members as variables, not as parameters."""
     parameters, end = _listed(body, 0)
     lines = []
-    for place, member in lone.items():
+    for place, member in arrays.items():
         declared = _ARRAY.fullmatch(parameters[place]) if place < len(parameters) else None
         if declared is None:
             return None
         lines.append(f"    const {declared[1]} *const {declared[2]} = {_NUMBERS}->{member};\n")
-    kept = ",".join(parameter for place, parameter in enumerate(parameters) if place not in lone)
+    kept = ",".join(parameter for place, parameter in enumerate(parameters) if place not in arrays)
     return f"{kept}{body[end:]}".replace("\n{\n", "\n{\n" + "".join(lines), 1)
 
 
@@ -153,11 +154,11 @@ def with_numbers(text: str, step: Step) -> tuple[str, dict[int, str]] | None:
         return None
     numbers = f"{ARGUMENT}->{step.numbers}"
     arguments, end = _listed(text, calls[0].end())
-    lone = {
+    inside = {
         place: member
         for place, argument in enumerate(arguments)
         if (member := argument.strip().removeprefix(f"{numbers}.")).isidentifier()
         if argument.strip() != member
     }
-    kept = ",".join(argument for place, argument in enumerate(arguments) if place not in lone)
-    return f"{text[: calls[0].end()]}, &{numbers}{kept}{text[end:]}", lone
+    kept = ",".join(argument for place, argument in enumerate(arguments) if place not in inside)
+    return f"{text[: calls[0].end()]}, &{numbers}{kept}{text[end:]}", inside

@@ -5,6 +5,7 @@ therefore change results, but not where the code reads and writes. Arrays and nu
 Weights with numbers between them that lead to an address are marked as a `Stream`, which the code checks before it takes a file.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -67,10 +68,12 @@ def with_external_weights(program: Program, members_of: Callable[[Step], frozens
 
     members_of: the names of the parameters that a step's kernel reads.
     """
-    lone: dict[str, frozenset[str]] = {}
+    layers = Counter(step.kernel for step in program.every_step)
+    inside: dict[str, frozenset[str]] = {}
     for step in program.every_step:
-        lone[step.kernel] = lone.get(step.kernel, frozenset(step.table_names)) & _lone(step)
-    mover = _Mover(f"{program.name}_weights", members_of, lone)
+        roles = _inside(step, only=layers[step.kernel] == 1)
+        inside[step.kernel] = inside.get(step.kernel, roles) & roles
+    mover = _Mover(f"{program.name}_weights", members_of, inside)
     moved = mover.program(program)
     states = tuple(
         slot
@@ -105,12 +108,12 @@ def with_external_test(program: Program) -> Program:
 class _Mover:
     """Collects the members of the structure in the order of the layers.
 
-    lone: for each kernel the roles of arrays that have one element in all its layers. kernels: the numbers of these layers.
+    inside: for each kernel the roles of arrays that are members of its structure of numbers. kernels: the numbers of its layers.
     """
 
     name: str
     members_of: Callable[[Step], frozenset[str]]
-    lone: Mapping[str, frozenset[str]]
+    inside: Mapping[str, frozenset[str]]
     members: list[Member] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
     kernels: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -154,8 +157,8 @@ class _Mover:
         roles |= {staged.constant: staged.name.removeprefix("staged_") for staged in step.staged}
         stored = self._stored(step)
         together = self._together(step, stored)
-        lone = self.lone[step.kernel] - {param.name for param in stored} if together else frozenset()
-        inside = {c.name: c.table for c in step.constants if roles.get(c.name) in lone}
+        members = self.inside[step.kernel] - {param.name for param in stored} if together else frozenset()
+        inside = {c.name: c.table for c in step.constants if roles.get(c.name) in members}
         kept = tuple(c for c in step.constants if c.name not in inside and not self._array(step, c, roles))
         numbers = self._numbers(step, stored, {roles[name]: table for name, table in inside.items()}, together)
         self.texts |= {name: f"{ARGUMENT}->{numbers}.{roles[name]}" for name in inside}
@@ -202,12 +205,15 @@ class _Mover:
         alike = self.kernels.setdefault(step.kernel, names) == names
         return bool(names) and alike and all(bytes_of(param.c_type) <= _WORD_BYTES for param in stored)
 
-    def _numbers(self, step: Step, stored: tuple[Param, ...], lone: Mapping[str, Table], together: bool) -> str:
-        """Adds the numbers of a step, and its arrays of one element by role; returns the structure that has them, or ""."""
+    def _numbers(self, step: Step, stored: tuple[Param, ...], arrays: Mapping[str, Table], together: bool) -> str:
+        """Adds the numbers of a step, and those of its arrays that lie with them by role; returns the structure, or ""."""
         variable = f"{step.name}_numbers" if together else ""
         prefix, struct = (f"{variable}.", f"emitc_{step.kernel}_numbers") if together else (f"{step.name}_", "")
-        members = [Member(prefix + r, t.c_type, tuple(t.values), 1, t.comment, struct=struct) for r, t in lone.items()]
-        members += [Member(prefix + p.name, p.c_type, (p.value,), 0, p.comment, struct=struct) for p in stored]
+        members = [Member(prefix + p.name, p.c_type, (p.value,), 0, p.comment, struct=struct) for p in stored]
+        members += [
+            Member(prefix + role, array.c_type, tuple(array.values), len(array.values), array.comment, struct=struct)
+            for role, array in arrays.items()
+        ]
         # So there is no gap between members of one structure.
         self.members += sorted(members, key=lambda member: -member.element_bytes) if together else members
         return variable
@@ -219,15 +225,19 @@ class _Mover:
         return replace(operand, address=replace(address, variable=self.texts.get(address.variable, address.variable)))
 
 
-def _lone(step: Step) -> frozenset[str]:
-    """The roles of a layer's arrays of one element, which its kernel can read as it reads a number."""
+def _inside(step: Step, *, only: bool) -> frozenset[str]:
+    """The roles of a layer's arrays that can be members of its kernel's structure of numbers.
+
+    All layers of a kernel share that structure, so that it has no arrays of different lengths. only: whether the kernel has no
+    other layer. Its arrays then lie at fixed distances, and one register holds the address of all of them.
+    """
     tables = {constant.name: constant.table for constant in step.constants}
     for staged in step.staged:
         tables.pop(staged.constant, None)
     return frozenset(
         role
         for role, table in ((role, tables[name]) for role, name in step.table_names.items() if name in tables)
-        if len(table.values) == 1 and not table.alignment and role not in (_WEIGHTS, _COUNTED)
+        if (only or len(table.values) == 1) and not table.alignment and role not in (_WEIGHTS, _COUNTED)
         if is_stored(step.template, replace(table, role=role)) and bytes_of(table.c_type) <= _WORD_BYTES
     )
 

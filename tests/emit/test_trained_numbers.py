@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.emit.trained_numbers import with_trained
 from emitc.verify.verification import verify
@@ -65,19 +66,30 @@ def test_text_of_another_form_stays_as_it_is(text: str) -> None:
     assert with_trained(text, "k", TYPES) is None
 
 
-LONE = KERNEL.replace("const int8_t *x, ", "const int8_t *x, const int32_t *restrict factor, ").replace(
+WITH_ARRAY = KERNEL.replace("const int8_t *x, ", "const int8_t *x, const int32_t *restrict factor, ").replace(
     "x[i])", "x[i]) * factor[0]"
 )
 
 
-def test_arrays_of_one_element_come_with_the_numbers() -> None:
+def test_arrays_may_come_with_the_numbers() -> None:
     """A function that calls another one has the array by its address as before."""
-    text = with_trained(STRUCT + HELPER + LONE, "k", TYPES, {2: "scale"})
+    text = with_trained(STRUCT + HELPER + WITH_ARRAY, "k", TYPES, {2: "scale"})
     assert text is not None
     head, body = text.partition("EMITC_NOINLINE")[2].split("\n{\n")
     assert "factor" not in head
     assert body.startswith("    const int32_t *const factor = trained->scale;\n")
-    assert with_trained(STRUCT + HELPER + LONE, "k", TYPES, {3: "scale"}) is None
+    assert with_trained(STRUCT + HELPER + WITH_ARRAY, "k", TYPES, {3: "scale"}) is None
+
+
+def layers(folder: Path, sizes: list[int]) -> Compiled:
+    """Fully connected layers with these numbers of values in between, for Cortex-M3, with external weights and one scale."""
+    net = Net()
+    tensors = [net.activation(f"t{i}", (1, size)) for i, size in enumerate(sizes)]
+    for x, y, before, size in zip(tensors, tensors[1:], sizes, sizes[1:], strict=False):
+        w, b = net.weights(f"w{y}", (size, before), [0.004]), net.bias(f"b{y}", size, [0.0002])
+        net.op("FULLY_CONNECTED", (x, w, b), (y,), fused_activation_function="NONE")
+    (folder / "net.tflite").write_bytes(write_tflite(net.spec(tensors[:1], tensors[-1:])))
+    return compile_model(folder / "net.tflite", target="cortex-m3", weights="external")
 
 
 @pytest.mark.parametrize(
@@ -86,16 +98,20 @@ def test_arrays_of_one_element_come_with_the_numbers() -> None:
 def test_the_kernel_of_one_layer_with_little_work_is_inlined(
     filters: int, count: int, word: str, tmp_path: Path
 ) -> None:
-    """Layers of 16 inputs, whose last one gives the answers; all have one scale, so that their factors lie with the numbers."""
-    net = Net()
-    shapes = [16] * count + [filters]
-    tensors = [net.activation(f"t{i}", (1, size)) for i, size in enumerate(shapes)]
-    for x, y, size in zip(tensors, tensors[1:], shapes[1:], strict=False):
-        w, b = net.weights(f"w{y}", (size, 16), [0.004]), net.bias(f"b{y}", size, [0.0002])
-        net.op("FULLY_CONNECTED", (x, w, b), (y,), fused_activation_function="NONE")
-    (tmp_path / "net.tflite").write_bytes(write_tflite(net.spec(tensors[:1], tensors[-1:])))
-    made = compile_model(tmp_path / "net.tflite", target="cortex-m3", weights="external")
+    """Layers of 16 inputs, whose last one gives the answers."""
+    made = layers(tmp_path, [16] * count + [filters])
     text = made.files["net.c"].decode()
     assert f"EMITC_{word} void emitc_row_" in text
     assert "_numbers.multiplier" not in text.partition("---- layers")[2]
+    assert verify(made, samples=2).match
+
+
+@pytest.mark.parametrize("sizes", [[16, 5], [16, 16, 5]], ids=["one_layer", "two_layers"])
+def test_the_arrays_of_the_only_layer_of_a_kernel_lie_with_its_numbers(sizes: list[int], tmp_path: Path) -> None:
+    """Layers that share a kernel may have arrays of different lengths, which one structure cannot have."""
+    made = layers(tmp_path, sizes)
+    text = made.files["net.c"].decode()
+    inside = text.partition("_numbers {\n")[2].partition("\n};")[0]
+    assert ("int32_t bias[5];" in inside) == (len(sizes) == 2)
+    assert ("= trained->bias;" in text) == (len(sizes) == 2)
     assert verify(made, samples=2).match

@@ -233,6 +233,8 @@ def _no_run(model: ProfiledModel, blocks: Sequence[Block], problems: Sequence[st
     if not why:
         why = "no run was recorded" if blocks else "no line of a profile arrived"
     hint = f"a run needs {len(model.layers) + 2} records of the ring, and more where a layer has several outputs"
+    if not (blocks or problems):
+        hint = "let the firmware call emitc_profile_write() after a run, and read what it writes"
     return CannotCompile(
         "there is no whole run in the profile", Where(model=model.name, option="emitc profile"), why, hint
     )

@@ -59,9 +59,10 @@ def weights(
             vectors=values["self_test_vectors"],
         )
         file.write(made.data)
+        covers = "covers" if data or values["signature_bytes"] else "none; one would cover"
         text = (
             f"{model.name} -> {output}, {number(len(made.data))} bytes, version {made.version}\n"
             f"  structure   {made.structure}, that of the package\n"
-            f"  signature   covers the first {number(made.covered_bytes)} bytes"
+            f"  signature   {covers} the first {number(made.covered_bytes)} bytes"
         )
         shared.print_result(made.to_json() | {"file": str(output)}, as_json, lambda: text)

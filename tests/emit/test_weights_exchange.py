@@ -40,7 +40,7 @@ BOARDS = {
 }
 FORMAT, TRUNCATED, DAMAGED, FOREIGN, OLDER, UNSIGNED = range(10, 16)
 """Values of emitc_status."""
-SELF_TEST_FAILED = 8
+NOT_READY, SELF_TEST_FAILED = 1, 8
 
 
 @pytest.fixture(scope="module")
@@ -287,6 +287,20 @@ def test_older_and_cut_files_are_refused_and_the_old_weights_go_on(host: HostMod
     assert host.run(inputs[0])[0].tobytes() == expected[0].tobytes()
 
 
+def test_an_inference_in_steps_reads_the_same_weights_in_all_of_them(nets: Path, tmp_path: Path) -> None:
+    made = package(nets, tmp_path / "package", max_step_cycles=1)
+    library = build_shared(tmp_path / "package", tmp_path, trace=False)
+    weights = made.files["net.weights.bin"]
+    model = HostModel(library, replace(interface_of(made), weights=weights))
+    newer = exchange(nets / "model1.tflite", tmp_path / "package").data
+    inputs, expected = answers(nets / "model0.tflite")
+    model.write_inputs(inputs[0])
+    model.begin()
+    while model.step():
+        assert status_of(model, newer) == NOT_READY
+    assert model._outputs()[0].tobytes() == expected[0].tobytes()
+
+
 def test_no_changed_file_is_accepted_and_no_content_leads_outside(nets: Path, tmp_path: Path) -> None:
     for target, checked in (("generic32", False), ("cortex-m4f", False), ("rv32imac", True)):
         seen = attack(package(nets, tmp_path / target, target=target), mutants=2000, hostile=60, seed=11)
@@ -362,7 +376,10 @@ def test_the_command_writes_the_file_and_refuses_others(nets: Path, tmp_path: Pa
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["version"] == 1
     assert out.read_bytes() == exchange(nets / "model1.tflite", tmp_path / "package").data
-    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    done = CliRunner().invoke(cli, arguments[:-1])
+    assert done.exit_code == 0 and "signature   none; one would cover the first" in done.output
+    done = CliRunner().invoke(cli, [*arguments[:-1], "--signature-bytes", "64"])
+    assert "signature   covers the first" in done.output
     out.write_text("mine", encoding="ascii")
     assert CliRunner().invoke(cli, arguments).exit_code == 2
     assert out.read_text(encoding="ascii") == "mine"

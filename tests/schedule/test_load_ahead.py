@@ -35,7 +35,7 @@ from emitc.verify.build import HostModel, MemoryFault, build_shared
 from emitc.verify.golden_run import interface_of
 from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
-from tests.support.models.image_nets import ImageNet
+from tests.support.models.image_nets import ImageNet, four_convolutions
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
@@ -54,12 +54,7 @@ AHEAD: dict[str, Any] = {
 def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four convolutions, of which one is depthwise."""
     made = ImageNet(7)
-    x, shape = made.image(10, 8, 4)
-    first = x
-    x, shape = made.window(x, shape, 8, 3, 1, "SAME", depthwise=False)
-    x, shape = made.window(x, shape, 8, 3, 2, "SAME", depthwise=True)
-    x, shape = made.window(x, shape, 12, 1, 1, "SAME", depthwise=False)
-    x, shape = made.window(x, shape, 6, 3, 1, "SAME", depthwise=False)
+    first, x, _ = four_convolutions(made)
     file = tmp_path_factory.mktemp("ahead") / "net.tflite"
     file.write_bytes(write_tflite(made.spec((first,), (x,))))
     return file

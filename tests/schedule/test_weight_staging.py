@@ -25,7 +25,7 @@ from emitc.schedule.stages import lines_name, staged_name
 from emitc.schedule.weight_staging import candidates, with_copies
 from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
-from tests.support.models.image_nets import ImageNet
+from tests.support.models.image_nets import ImageNet, four_convolutions
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")
 
@@ -37,12 +37,7 @@ IN_FLASH = ("weights", "QSPI")
 def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A convolution, a depthwise one, a pointwise one, one with dilation, and one that sees its input once."""
     made = ImageNet(5)
-    x, shape = made.image(10, 8, 4)
-    first = x
-    x, shape = made.window(x, shape, 8, 3, 1, "SAME", depthwise=False)
-    x, shape = made.window(x, shape, 8, 3, 2, "SAME", depthwise=True)
-    x, shape = made.window(x, shape, 12, 1, 1, "SAME", depthwise=False)
-    x, shape = made.window(x, shape, 6, 3, 1, "SAME", depthwise=False)
+    first, x, shape = four_convolutions(made)
     made.operators[-1].options["dilation_w_factor"] = 2  # type: ignore[index]
     x, shape = made.window(x, shape, 10, 5, 5, "SAME", depthwise=False)
     file = tmp_path_factory.mktemp("staged") / "net.tflite"

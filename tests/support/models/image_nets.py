@@ -50,6 +50,15 @@ class ImageNet(Net):
         return y, made
 
 
+def four_convolutions(net: ImageNet) -> tuple[int, int, tuple[int, ...]]:
+    """Four convolutions of an image, the second one depthwise: the image, and the last output with its shape."""
+    first, shape = net.image(10, 8, 4)
+    x, shape = net.window(first, shape, 8, 3, 1, "SAME", depthwise=False)
+    x, shape = net.window(x, shape, 8, 3, 2, "SAME", depthwise=True)
+    x, shape = net.window(x, shape, 12, 1, 1, "SAME", depthwise=False)
+    return first, *net.window(x, shape, 6, 3, 1, "SAME", depthwise=False)
+
+
 def random_net(seed: int) -> ModelSpec:
     """A network of 3 to 9 layers whose tensors shrink and grow, with residual blocks and a pool here and there."""
     rng = np.random.default_rng(seed)

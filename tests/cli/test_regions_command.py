@@ -81,10 +81,20 @@ def test_a_board_stands_for_its_regions(emitc: Emitc, tiny: Path) -> None:
     assert called.code == 0 and list(called.json["arenas"]) == ["DTCM", "OCRAM"]
 
 
-def test_a_board_with_a_serial_flash_has_its_cost_and_its_cache(emitc: Emitc, tiny: Path) -> None:
-    called = emitc("compile", tiny / "spotter.tflite", "-o", "out", "--regions", "pico2", "--stage-weights", "ram")
+@pytest.mark.parametrize(
+    ("board", "regions"),
+    [
+        ("pico2", "RAM=532480:1,FLASH=0:5:16384"),
+        ("esp32s3", "RAM=327680:1,FLASH=0:13:32768"),
+        ("esp32c3", "RAM=327680:1,FLASH=0:5:16384"),
+    ],
+)
+def test_a_board_with_a_serial_flash_has_its_cost_and_its_cache(
+    board: str, regions: str, emitc: Emitc, tiny: Path
+) -> None:
+    called = emitc("compile", tiny / "spotter.tflite", "-o", "out", "--regions", board, "--stage-weights", "ram")
     assert called.code == 0
-    assert " --regions RAM=532480:1,FLASH=0:5:16384 " in Path("out/spotter.h").read_text(encoding="ascii")
+    assert f" --regions {regions} " in Path("out/spotter.h").read_text(encoding="ascii")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,8 @@ def schedule_lines(program: Program) -> list[str]:
         parts = [f"ops {s.calls[0].step.index} to {s.last.step.index}" for s in program.segments]
         lines.append(f"  streamed    {', '.join(parts)}, row by row")
     if program.staged:
-        where = f"weights of {len(program.staged)} layers in {program.staged[0].region}"
+        layers = f"{len(program.staged)} layer{'s' if len(program.staged) != 1 else ''}"
+        where = f"weights of {layers} in {program.staged[0].region}"
         when = "while other layers run" if program.transfers else "per run"
         lines.append(f"  staged      {where}, {number(program.staged_bytes)} bytes copied {when}")
     if program.moves:

@@ -324,6 +324,10 @@ def refusal(bound: BoundNode) -> str:
         return "a transposed convolution that TFLite cannot express"
     if isinstance(op, FullyConnected) and weights_of(bound).dtype != np.int8:
         return "weights with a zero point"
+    if isinstance(op, Arithmetic | Minimum | Maximum):
+        operands = [bound.input(position) for position in (0, 1)]
+        if all(t.elements < bound.output.elements for t in operands) and any(t.alias_of for t in operands):
+            return "vela computes otherwise where both operands are repeated and one was reshaped"
     if isinstance(op, Relu6) and bound.input(0).quantization != bound.output.quantization:
         return "the NPU goes over to the output's scale, TFLite Micro does not"
     if rounds_otherwise(bound):

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -430,6 +431,23 @@ def test_regions_between_operators_of_the_core(tmp_path: Path) -> None:
     assert len(rows) == 15
     assert {row.backend for row in rows} == {NAME}
     assert any(step.call is not None and step.call.copies for step in made.program.steps)
+
+
+@pytest.mark.parametrize("opcode", ["MINIMUM", "MUL", "ADD"])
+@pytest.mark.parametrize("first", [(24,), (4, 1, 6)])
+def test_two_operands_that_are_both_repeated(opcode: str, first: tuple[int, ...], tmp_path: Path) -> None:
+    """vela writes wrong commands for most of these operators where one of the operands was reshaped."""
+    scale: dict[str, Any] = {"scales": (0.5,), "zero_points": (0,)}
+    shapes = {"x": first, "z": (1, 4, 6), "a": first, "b": (1, 4, 6), "r": (4, 1, 6), "y": (4, 4, 6)}
+    tensors = [TensorSpec(name, "int8", shape, None, **scale) for name, shape in shapes.items()]
+    tensors.append(TensorSpec("shape", "int32", (3,), np.array((4, 1, 6), "<i4").tobytes()))
+    operators = [OperatorSpec("QUANTIZE", (0,), (2,)), OperatorSpec("QUANTIZE", (1,), (3,))]
+    operators += [OperatorSpec("RESHAPE", (2, 6), (4,))] if first == (24,) else []
+    operators.append(OperatorSpec(opcode, (4 if first == (24,) else 2, 3), (5,)))
+    made = verified(ModelSpec(tuple(tensors), tuple(operators), (0, 1), (5,)), tmp_path)
+    assert {row.op_type for row in made.partition.assignments if row.backend != NAME} == (
+        {opcode} if first == (24,) else set()
+    )
 
 
 def test_two_regions_of_the_same_commands_are_played_back(tmp_path: Path) -> None:

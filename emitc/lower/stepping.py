@@ -17,6 +17,9 @@ from emitc.program.stepping import Split, SplitOperand, SteppedStage, Stepping
 from emitc.schedule.row_costs import OTHER_WINDOW_SHARE, PER_BYTE, PER_ROW, PORTABLE_WINDOW_SHARE, tail_waste
 from emitc.schedule.split_replay import MemoryMap, conflict
 
+_CHANNELS_AT_ONCE = 4
+"""Channels that kernels compute together. Where a layer has fewer, its parts take the number from a struct that the compiler does
+not see through. GCC then warns of reads after the end of a bias, in a loop that never runs."""
 _TOO_LONG = "its smallest part takes as long"
 PRODUCT_ROWS = "rows"
 """The parameter of a product of matrices that counts its rows, which are the pixels of an image."""
@@ -140,6 +143,8 @@ class _Stepping:
             return None, "its kernel makes the whole output"
         if layer.pins or layer.fallible or layer.reads_rows or layer.memory is not None or len(step.outputs) != 1:
             return None, "its kernel makes the whole output"
+        if layer.macs and layer.tables and bound.output.shape[-1] < _CHANNELS_AT_ONCE:
+            return None, "it has fewer channels than its kernel takes at once"
         rows = _rows_of(layer, bound)
         if rows is None or rows.rows < 2:
             parts = _outputs_of(step, layer, bound) if form.outputs else None

@@ -11,7 +11,7 @@ import numpy as np
 from emitc.errors import EmitcError
 from emitc.ir import Array, BoundNode, DType, Graph, Node, Tensor
 from emitc.kernels.control_flow.control_flow import ControlFlow
-from emitc.kernels.npu.npu_region import Offloaded
+from emitc.kernels.npu.npu_command import Offloaded
 from emitc.passes.verify_graph import verify_graph
 
 _ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")

@@ -5,13 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from emitc.ir import Array, DType, Graph, Tensor
-from emitc.kernels.movement.concatenation import Concatenation
-from emitc.kernels.movement.gather import Gather
-from emitc.kernels.movement.gather_nd import GatherNd
+from emitc.kernels.movement.gather import Gather, GatherNd
+from emitc.kernels.movement.joins import Concatenation, Split
 from emitc.kernels.movement.pad import Pad
 from emitc.kernels.movement.reshape import Reshape
 from emitc.kernels.movement.slice import Slice
-from emitc.kernels.movement.split import Split
 from emitc.kernels.movement.transpose import Transpose
 from emitc.kernels.quantization.quantize import Quantize
 

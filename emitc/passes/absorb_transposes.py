@@ -11,7 +11,7 @@ import numpy as np
 
 from emitc.ir import Array, Graph, Node, Tensor, stored
 from emitc.kernels import definition_of
-from emitc.kernels.mac.requantization import WEIGHTS
+from emitc.kernels.mac.accumulation import WEIGHTS
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.movement.transpose import Transpose
 from emitc.passes.rewriter import free_name, only_reader, with_nodes

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from emitc.ir import BoundNode, DType, Graph, Node, Quantization, Tensor, stored
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.mac.accumulation import bias_of, in_float
-from emitc.kernels.mac.requantization import BIAS, WEIGHTS, float_factors, real_factors, requantization
+from emitc.kernels.mac.accumulation import BIAS, WEIGHTS, bias_of, float_factors, in_float, real_factors, requantization
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
 from emitc.numerics.requantize import INT32_MAX, activation_clamp

@@ -10,7 +10,7 @@ from emitc.ir import BoundNode, DType, Graph, Node, Numerics, Tensor
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.elementwise.arithmetic import Add
-from emitc.kernels.mac.requantization import BIAS
+from emitc.kernels.mac.accumulation import BIAS
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.passes.rewriter import free_name, only_reader, with_nodes
 

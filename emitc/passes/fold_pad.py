@@ -11,7 +11,7 @@ from dataclasses import replace
 from emitc.ir import BoundNode, Graph, Node, Op
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.mac.requantization import WEIGHTS
+from emitc.kernels.mac.accumulation import WEIGHTS
 from emitc.kernels.movement.pad import Pad, padding_value
 from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
 from emitc.kernels.shared.windows import Padding

@@ -10,8 +10,7 @@ import numpy as np
 from emitc.ir import BoundNode, DType, Graph, Node, Tensor
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.mac.accumulation import bias_of, weights_of
-from emitc.kernels.mac.requantization import BIAS
+from emitc.kernels.mac.accumulation import BIAS, bias_of, weights_of
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.numerics.requantize import INT32_MAX, Int64
 from emitc.passes.rewriter import free_name, with_nodes

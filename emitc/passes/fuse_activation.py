@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from emitc.ir import DType, Graph, Node, Numerics, Op, Tensor
 from emitc.kernels.activation.activations import Relu, Relu6, ReluN1To1
-from emitc.kernels.activation.clip import Clip
+from emitc.kernels.activation.unary_functions import Clip
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.elementwise.arithmetic import Add, Mul, Sub
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
-from emitc.kernels.shared.float_activation import ACTIVATION_BOUNDS
+from emitc.kernels.shared.pointwise import ACTIVATION_BOUNDS
 from emitc.passes.rewriter import only_reader, with_nodes
 
 _ACTIVATIONS: dict[type[Op], str] = {Relu: "RELU", Relu6: "RELU6", ReluN1To1: "RELU_N1_TO_1"}

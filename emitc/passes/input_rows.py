@@ -5,7 +5,7 @@ from dataclasses import replace
 from emitc.errors import CannotCompile, Where
 from emitc.ir import BoundNode, DType, Graph, Node, Shape, Tensor
 from emitc.kernels import kernel_of
-from emitc.kernels.state.input_rows import InputRows
+from emitc.kernels.state.state_variables import InputRows
 from emitc.passes.rewriter import GraphRewriter, views_of
 from emitc.passes.verify_graph import verify_graph
 

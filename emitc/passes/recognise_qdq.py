@@ -19,12 +19,11 @@ from emitc.errors import EmitcError, Note, NoteCode
 from emitc.ir import Array, BoundNode, DType, Graph, Node, Numerics, Op, Quantization, Tensor
 from emitc.kernels import definition_of, registry
 from emitc.kernels.activation.activations import Relu, Relu6
-from emitc.kernels.activation.clip import Clip
-from emitc.kernels.activation.lookup_table import ByteTable
+from emitc.kernels.activation.unary_functions import ByteTable, Clip
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.elementwise.arithmetic import Add
-from emitc.kernels.mac.requantization import BIAS, WEIGHTS
+from emitc.kernels.mac.accumulation import BIAS, WEIGHTS
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.quantization.quantize import Dequantize, Quantize
 from emitc.numerics.requantize import activation_clamp

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from emitc.ir import Graph, Node, Tensor
 from emitc.kernels import kernel_of
-from emitc.kernels.movement.concatenation import Concatenation
+from emitc.kernels.movement.joins import Concatenation
 from emitc.kernels.movement.slice import Slice
 from emitc.kernels.state.state_variables import Append, AssignVariable, ReadVariable
 from emitc.passes.rewriter import only_reader

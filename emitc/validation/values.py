@@ -14,7 +14,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Graph, Tensor
 from emitc.kernels import kernel_of
-from emitc.kernels.npu.npu_region import Offloaded
+from emitc.kernels.npu.npu_command import Offloaded
 from emitc.validation.tolerance import EXACT, Judge, Leave, differing
 
 Values = Mapping[str, Array]

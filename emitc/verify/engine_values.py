@@ -12,8 +12,7 @@ from emitc.ir import BoundNode, Graph
 from emitc.kernels import definition_of, kernel_of
 from emitc.kernels.movement.transpose import Transpose
 from emitc.kernels.pooling.pool_ops import MaxPool2D
-from emitc.kernels.quantization.quantize import Dequantize
-from emitc.kernels.quantization.uint8_int8 import ShiftSign
+from emitc.kernels.quantization.quantize import Dequantize, ShiftSign
 from emitc.verify.engines.contract import Array
 
 

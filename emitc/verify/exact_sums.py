@@ -14,7 +14,7 @@ from emitc.ir import BoundNode, Quantization, Tensor
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.mac import accumulation
-from emitc.kernels.mac.requantization import BIAS
+from emitc.kernels.mac.accumulation import BIAS
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.matrix.matmul import MatMul
 from emitc.verify.engines.contract import Array

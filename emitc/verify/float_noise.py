@@ -25,10 +25,9 @@ from emitc.kernels.convolution.conv_transpose import ConvTranspose
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.elementwise.variadic_sum import VariadicSum
 from emitc.kernels.matrix.fully_connected import FullyConnected
-from emitc.kernels.matrix.gemm import Gemm
-from emitc.kernels.matrix.matmul import MatMul
-from emitc.kernels.normalization.batch_normalization import BatchNormalization
-from emitc.kernels.normalization.layer_normalization import (
+from emitc.kernels.matrix.matmul import Gemm, MatMul
+from emitc.kernels.normalization.normalizations import (
+    BatchNormalization,
     GroupNormalization,
     InstanceNormalization,
     LayerNormalization,

@@ -9,8 +9,7 @@ from typing import Any
 from emitc.compiled import Compiled
 from emitc.errors import EmitcError, Where, unknown_choice
 from emitc.ir import Array, Graph
-from emitc.kernels.npu.npu_command import NpuCommand
-from emitc.kernels.npu.npu_region import Offloaded
+from emitc.kernels.npu.npu_command import NpuCommand, Offloaded
 from emitc.verify import tflm_limits
 from emitc.verify.build import HostModel, Interface, build_shared
 from emitc.verify.engines.contract import EngineRefused

@@ -13,8 +13,7 @@ import numpy as np
 
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.ir import Array, Graph
-from emitc.kernels.npu.npu_command import NpuCommand
-from emitc.kernels.npu.npu_region import Offloaded
+from emitc.kernels.npu.npu_command import NpuCommand, Offloaded
 from emitc.layer import Table
 from emitc.options import Options
 from emitc.program import Constant, Move, Program, RowSegment, Step

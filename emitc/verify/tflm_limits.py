@@ -9,7 +9,7 @@ from emitc.compiled import Compiled
 from emitc.errors import Where
 from emitc.ir import Array
 from emitc.kernels.detection.detection_postprocess import DetectionPostprocess
-from emitc.kernels.movement.space_to_batch import pads_with
+from emitc.kernels.movement.pixel_blocks import pads_with
 from emitc.verify.engines.contract import EngineRefused
 from emitc.verify.engines.run import CRASHED, TRY_NUMPY, IsolatedRun, run_isolated
 from emitc.verify.samples import Sample

@@ -61,10 +61,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         f"emitc.kernels.{family}": (*_KERNELS, "emitc.kernels.shared", "emitc.kernels.mac", f"emitc.kernels.{family}")
         for family in FAMILIES
     },
-    "emitc.kernels.npu.npu_command": (*_KERNELS, "emitc.ethosu.simulator"),
+    "emitc.kernels.npu.npu_command": (*_KERNELS, "emitc.kernels.shared.subgraph_reference", "emitc.ethosu.simulator"),
     "emitc.kernels.recurrent.dynamic_quantize_lstm": (
         *_KERNELS, "emitc.kernels.shared", "emitc.kernels.mac", "emitc.kernels.recurrent",
-        "emitc.kernels.quantization.dynamic_quantize",
+        "emitc.kernels.quantization.quantize",
     ),
     # the stages in the order of the pipeline
     "emitc.frontends": ("emitc.errors", "emitc.ir", "emitc.source", "emitc.kernels.contract", "emitc.ethosu", "emitc.frontends"),

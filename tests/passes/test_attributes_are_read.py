@@ -21,20 +21,17 @@ from emitc.errors import EmitcError
 from emitc.ir import Array, BoundNode, DType, Graph, Node, Numerics, Op, Quantization, Tensor
 from emitc.kernels import definition_of, registry
 from emitc.kernels.contract import KernelDef
-from emitc.kernels.movement.concatenation import Concatenation
 from emitc.kernels.movement.gather import Gather
-from emitc.kernels.movement.pad import Pad
-from emitc.kernels.movement.pad_modes import BorderPad, CroppingPad
+from emitc.kernels.movement.joins import Concatenation, Split
+from emitc.kernels.movement.pad import BorderPad, CroppingPad, Pad
 from emitc.kernels.movement.slice import Slice
-from emitc.kernels.movement.split import Split
 from emitc.kernels.movement.tile import Expand, Tile
 from emitc.kernels.normalization import softmax
-from emitc.kernels.normalization.batch_normalization import BatchNormalization
+from emitc.kernels.normalization.normalizations import BatchNormalization
 from emitc.kernels.normalization.softmax import Softmax
 from emitc.kernels.reduction.arg_extremum import ArgExtremum
 from emitc.kernels.reduction.mean import Reduction
-from emitc.kernels.resize.resize_onnx import CroppedResample, NearestResample, WeightedResample
-from emitc.kernels.resize.resize_onnx_axes import Axis
+from emitc.kernels.resize.resize_onnx import Axis, CroppedResample, NearestResample, WeightedResample
 from emitc.passes import PASSES
 from tests.support.passes.attribute_evidence import Context, Ledger, fields_set_by_passes, record_pass, values_of
 from tests.support.passes.onnx_graphs import onnx_graph

@@ -10,7 +10,7 @@ import pytest
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.ir import DType, Numerics
-from emitc.kernels.mac.requantization import BIAS, WEIGHTS
+from emitc.kernels.mac.accumulation import BIAS, WEIGHTS
 from emitc.passes import qdq_bias
 from emitc.passes.qdq_bias import VISIBLE, Sum, fitted
 from emitc.verify.verification import verify

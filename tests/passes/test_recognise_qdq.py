@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emitc.ir import Array, Graph, Numerics
-from emitc.kernels.mac.requantization import BIAS
+from emitc.kernels.mac.accumulation import BIAS
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.quantization.quantize import Dequantize, Quantize
 from emitc.passes.cancel_transposes import cancel_transposes

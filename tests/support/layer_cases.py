@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.kernels import kernel_of
-from emitc.kernels.mac.requantization import Requantization, requantization
+from emitc.kernels.mac.accumulation import Requantization, requantization
 from emitc.layer import Layer
 from tests.support.single_op import Array, Case, OptionValue, TensorSpec, graph_of, quantized, refusal
 

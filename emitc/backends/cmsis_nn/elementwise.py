@@ -8,7 +8,7 @@ from emitc.backends.pools import plain_pool_refusal
 from emitc.ir import BoundNode, DType
 from emitc.kernels.elementwise.arithmetic import Arithmetic, Mul
 from emitc.kernels.normalization.softmax import Softmax
-from emitc.kernels.normalization.softmax_int16 import EXPONENTIAL, RECIPROCAL, factor_of
+from emitc.kernels.normalization.softmax_tables import EXPONENTIAL, RECIPROCAL, factor_of
 from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
 from emitc.layer import Expression, Layer, Table
 from emitc.numerics.requantize import Multiplier, activation_clamp, multiplier_of

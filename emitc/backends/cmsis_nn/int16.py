@@ -8,8 +8,7 @@ import numpy as np
 
 from emitc.backends.cmsis_nn.calls import Library, number
 from emitc.ir import BoundNode, DType
-from emitc.kernels.mac.accumulation import bias_of, weights_of
-from emitc.kernels.mac.requantization import requantization
+from emitc.kernels.mac.accumulation import bias_of, requantization, weights_of
 from emitc.kernels.shared.int16x8 import worst_sum
 from emitc.layer import Expression, Structure
 from emitc.numerics.requantize import INT32_MAX

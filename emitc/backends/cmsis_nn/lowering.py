@@ -12,7 +12,7 @@ from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.conv_transpose import ConvTranspose
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.elementwise.arithmetic import Add, Mul
-from emitc.kernels.mac.requantization import WEIGHTS
+from emitc.kernels.mac.accumulation import WEIGHTS
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.normalization.softmax import Softmax
 from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D

@@ -15,8 +15,7 @@ from emitc.ir import BoundNode
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.conv_transpose import ConvTranspose, tflite_padding
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.mac.accumulation import model_bias, weights_of
-from emitc.kernels.mac.requantization import BIAS, WEIGHTS, requantization
+from emitc.kernels.mac.accumulation import BIAS, WEIGHTS, model_bias, requantization, weights_of
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.shared.windows import Padding, Window
 from emitc.layer import Expression, Layer, Scratch, Structure, Table

@@ -16,8 +16,7 @@ from emitc.ir import BoundNode, DType, Numerics, Op, Tensor
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.elementwise.arithmetic import Add, Arithmetic, Mul
-from emitc.kernels.mac.accumulation import model_bias, weights_of
-from emitc.kernels.mac.requantization import WEIGHTS, requantization
+from emitc.kernels.mac.accumulation import WEIGHTS, model_bias, requantization, weights_of
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.normalization.softmax import Softmax
 from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D

@@ -13,8 +13,7 @@ from emitc.errors import EmitcError, Note, NoteCode, Where
 from emitc.ethosu.effects import scratch_effects
 from emitc.ir import BoundNode, Graph, Node, Numerics
 from emitc.kernels import kernel_of
-from emitc.kernels.npu.npu_command import ALIGNMENT, SCRATCH_REGION
-from emitc.kernels.npu.npu_region import Offloaded
+from emitc.kernels.npu.npu_command import ALIGNMENT, SCRATCH_REGION, Offloaded
 from emitc.layer import Expression, Layer, LibraryCall, Pin, Scratch, Table
 
 _ROUNDS = 8

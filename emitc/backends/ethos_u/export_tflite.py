@@ -19,14 +19,12 @@ from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.conv_transpose import ConvTranspose, tflite_padding
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.elementwise.arithmetic import Add, Arithmetic, Mul, Sub
-from emitc.kernels.elementwise.extremum import Maximum, Minimum
-from emitc.kernels.mac.accumulation import model_bias, weights_of
-from emitc.kernels.mac.requantization import BIAS, WEIGHTS
+from emitc.kernels.elementwise.compare import Maximum, Minimum
+from emitc.kernels.mac.accumulation import BIAS, WEIGHTS, model_bias, weights_of
 from emitc.kernels.matrix.fully_connected import FullyConnected
-from emitc.kernels.movement.concatenation import Concatenation
+from emitc.kernels.movement.joins import Concatenation, Split, SplitV
 from emitc.kernels.movement.pad import Pad
 from emitc.kernels.movement.slice import Slice, StridedSlice
-from emitc.kernels.movement.split import Split, SplitV
 from emitc.kernels.normalization.softmax import Softmax
 from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
 from emitc.kernels.quantization.quantize import Quantize

@@ -11,7 +11,7 @@ from emitc.errors import EmitcError, Reason, RefusalKind, Where
 from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
 from emitc.kernels.contract import KernelDef, Variant
-from emitc.kernels.shared.byte_lookup import lookup_row
+from emitc.kernels.shared.pointwise import lookup_row
 from emitc.layer import Layer
 from emitc.program.weight_streams import stream_of
 from emitc.target import MVE, Target

@@ -1,7 +1,7 @@
 """Activations that both formats have, of one value: LOGISTIC, TANH, RELU, RELU6, RELU_N1_TO_1, LEAKY_RELU, HARD_SWISH.
 
 Shapes  any, y the same.   Types  int8. An int8 value has 256 results: each operator is a table, computed here.
-        LOGISTIC, TANH, RELU, RELU6 and LEAKY_RELU also int16 (activations_int16.py). All of them float32, by the
+        LOGISTIC, TANH, RELU, RELU6 and LEAKY_RELU also int16 (quantized_functions.py). All of them float32, by the
         function itself. In legacy uint8 models, whose numbers are 128 higher than here (HARD_SWISH as in int8).
 LOGISTIC, TANH    gemmlowp's fixed-point exp and reciprocal on Q4.27; y has scale 1/256 and zero point -128, or 1/128 and 0.
 RELU, LEAKY_RELU  requantized by x_scale / y_scale (times alpha below zero).
@@ -32,8 +32,8 @@ import numpy as np
 
 from emitc.errors import EmitcError, Note, NoteCode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
-from emitc.kernels.activation import activations_int16
-from emitc.kernels.activation.int8_functions import through_float
+from emitc.kernels.activation import quantized_functions
+from emitc.kernels.activation.quantized_functions import through_float
 from emitc.kernels.contract import (
     KernelDef,
     Parsed,
@@ -45,7 +45,7 @@ from emitc.kernels.contract import (
 )
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.shared import int16x8, pointwise
-from emitc.kernels.shared.byte_lookup import byte_table, require_activation, require_factor
+from emitc.kernels.shared.pointwise import byte_table, require_activation, require_factor
 from emitc.layer import Layer
 from emitc.numerics import gemmlowp
 from emitc.numerics.float_functions import FUNCTIONS, RealFunction
@@ -231,7 +231,7 @@ def _check_sigmoidal(bound: BoundNode) -> None:
 
 def _check_sigmoidal_int16(bound: BoundNode) -> None:
     y = bound.output
-    if not activations_int16.unit_scale(y.scale):
+    if not quantized_functions.unit_scale(y.scale):
         what = "has another output scale than its int16 kernel writes"
         raise illegal(bound, what, f"{y.scale!r} found, TFLite fixes 2**-15", tensor=y)
     _sigmoidal_int16(bound)
@@ -351,9 +351,9 @@ def results(bound: BoundNode, q: Int64) -> Int64:
     return _rescaled(bound, q)
 
 
-def _sigmoidal_int16(bound: BoundNode) -> activations_int16.Interpolation:
+def _sigmoidal_int16(bound: BoundNode) -> quantized_functions.Interpolation:
     """Refuses an input scale that no multiplier holds."""
-    interpolation = activations_int16.interpolation(bound.input(0).scale, tanh=isinstance(bound.node.op, Tanh))
+    interpolation = quantized_functions.interpolation(bound.input(0).scale, tanh=isinstance(bound.node.op, Tanh))
     if interpolation is None:
         raise _out_of_proportion(bound)
     return interpolation
@@ -376,7 +376,7 @@ def lower(bound: BoundNode) -> Layer:
     if _compares_numbers(bound):
         return pointwise.pointwise_layer(bound, pointwise.formula_of(FUNCTIONS["Relu"]))
     if _keeps_steps(bound):
-        return activations_int16.clamp_layer(bound, Clamp(bound.output.zero_point, DType.INT16.range[1]))
+        return quantized_functions.clamp_layer(bound, Clamp(bound.output.zero_point, DType.INT16.range[1]))
     if op.numerics.float_scale:
         return pointwise.real_layer(bound, _function(op), _parameters(op))
     if int16x8.applies(bound):
@@ -390,12 +390,12 @@ def _lower_int16(bound: BoundNode) -> Layer:
     if isinstance(op, Logistic | Tanh):
         return _sigmoidal_int16(bound).layer(bound)
     if isinstance(op, Relu6):
-        return activations_int16.clamp_layer(bound, activation_clamp("RELU6", bound.input(0)))
+        return quantized_functions.clamp_layer(bound, activation_clamp("RELU6", bound.input(0)))
     above, below = _factors(bound)
     identity = multiplier_of(above)
     if isinstance(op, LeakyRelu):
-        return activations_int16.leaky_layer(bound, identity, multiplier_of(abs(below)), -1 if below < 0 else 1)
-    return activations_int16.rectifier_layer(bound, identity, activation_clamp("RELU", bound.output))
+        return quantized_functions.leaky_layer(bound, identity, multiplier_of(abs(below)), -1 if below < 0 else 1)
+    return quantized_functions.rectifier_layer(bound, identity, activation_clamp("RELU", bound.output))
 
 
 def lower_mve(bound: BoundNode) -> Layer | str:

@@ -18,14 +18,15 @@ from emitc.kernels.contract import KernelDef, Variant, require_dtypes, require_q
 from emitc.kernels.costs import UNKNOWN_VECTORS
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.broadcast import broadcast_layer, require_broadcast, walk_params
-from emitc.kernels.shared.byte_lookup import byte_table, require_factor
 from emitc.kernels.shared.pointwise import (
+    byte_table,
     dequantized,
     in_place,
     operand,
     parser_of,
     quantized,
     real_layer,
+    require_factor,
     require_types,
     typed,
     vector_layer,

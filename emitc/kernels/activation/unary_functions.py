@@ -5,29 +5,45 @@ Types   float32, and int8 with scales where a DequantizeLinear and a QuantizeLin
         shared/pointwise.py says. Abs, Neg and Sign also of integers: Abs and Neg of the smallest value are that value.
         Not: bool. BitwiseNot: integers. IsNaN, IsInf: float32 to bool.
 TFLite  ABS, CEIL, COS, ELU, EXP, FLOOR, GELU, LOG, NEG, ROUND, RSQRT, SIN, SQRT and SQUARE of float32; ABS, ELU, EXP, GELU, LOG
-        and RSQRT of int8; ABS and RSQRT of int16 (activation/int8_functions.py); ABS of int16 without scale; LOGICAL_NOT of
+        and RSQRT of int8; ABS and RSQRT of int16 (quantized_functions.py); ABS of int16 without scale; LOGICAL_NOT of
         bool.
 Round goes half to even; in TFLite what it makes 0 has no sign. Gelu with approximate "tanh" is a function of its own, and so
 are both of com.microsoft's versions.
 Source  ONNX's operator specifications; the order of float32 operations is ONNX Runtime's where it shows.
+
+Clip: y = min(max(x, low), high).
+
+Shapes  x any, y the same.   Types  float32, integers; int8 with scales where a DequantizeLinear and a QuantizeLinear stand
+around it, as shared/pointwise.py says. Where low is over high the result is high. A NaN stays one, and so does -0 at a bound
+of 0. A float bound that is left out is the end of float32's range, so that infinities become finite.
+Source  ONNX's specification; attributes before version 11, inputs since. The bounds must be known at compile time.
+
+ByteTable: y[i] = table[x[i]] over int8. Whatever computes one byte from one byte, worked out at compile time.
+
+`passes/recognise_qdq.py` makes it of a chain of float operators between a dequantized and a quantized tensor. The table is
+the reference's float32 arithmetic, value by value.   Shapes  x any, y the same number of elements.   Types  int8.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
-from emitc.kernels.activation import int8_functions
-from emitc.kernels.contract import KernelDef, Parsed, Variant
+from emitc.kernels.activation import quantized_functions
+from emitc.kernels.contract import KernelDef, Parsed, Variant, require_dtypes
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.shared.pointwise import (
     SIGNED,
+    TABLE_ENTRIES,
     TRUTH,
     UNSIGNED,
+    byte_table,
     check_real,
     copied,
     float_unit_layer,
+    formula_of,
     operand,
     parser_of,
     plain_numerics,
@@ -39,6 +55,7 @@ from emitc.kernels.shared.pointwise import (
 )
 from emitc.layer import Formula, Layer, Param
 from emitc.numerics.float_functions import FUNCTIONS
+from emitc.numerics.requantize import Int64
 from emitc.source import SourceNode
 
 
@@ -130,8 +147,8 @@ def from_tflite(node: SourceNode) -> Parsed:
     (name, parameters), op = _TFLITE[node.op_type], Function
     if name == "Gelu" and node.attribute("approximate", False):
         name = "GeluTanh"
-    if name in int8_functions.NAMES:
-        op = WideTFLiteFunction if name in int8_functions.WIDE_NAMES else TFLiteFunction
+    if name in quantized_functions.NAMES:
+        op = WideTFLiteFunction if name in quantized_functions.WIDE_NAMES else TFLiteFunction
     return Parsed(op(name, parameters, numerics=plain_numerics(node)))
 
 
@@ -177,11 +194,11 @@ def _unscaled(bound: BoundNode) -> bool:
 def check(bound: BoundNode) -> None:
     if bound.node.op.numerics.of_tflite:
         name = bound.op(Function).name
-        types = [DType.FLOAT32, *[DType.INT8] * (name in int8_functions.NAMES)]
-        types += [DType.INT16] * (name in int8_functions.WIDE_NAMES)
+        types = [DType.FLOAT32, *[DType.INT8] * (name in quantized_functions.NAMES)]
+        types += [DType.INT16] * (name in quantized_functions.WIDE_NAMES)
         require_types(bound, [(t, t) for t in types], " and ".join(t.value for t in types))
         if _quantized(bound):
-            int8_functions.require_scales(bound, name)
+            quantized_functions.require_function_scales(bound, name)
     elif _of_integers(bound):
         require_types(bound, [(t, t) for t in (*SIGNED, *UNSIGNED)], "one type throughout")
     else:
@@ -193,7 +210,9 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     x, op = inputs[0], bound.op(Function)
     assert x is not None
     if _quantized(bound):
-        return (int8_functions.results(bound, op.name, x.astype(np.int64)).astype(bound.output.dtype.value),)
+        return (
+            quantized_functions.function_results(bound, op.name, x.astype(np.int64)).astype(bound.output.dtype.value),
+        )
     if _of_integers(bound) or _unscaled(bound):
         with np.errstate(over="ignore"):
             return (_OF_INTEGERS[op.name][0](x),)
@@ -204,7 +223,7 @@ def lower(bound: BoundNode) -> Layer:
     """A loop for the type; unsigned integers need less."""
     op = bound.op(Function)
     if _quantized(bound):
-        return int8_functions.layer(bound, op.name)
+        return quantized_functions.function_layer(bound, op.name)
     if not (_of_integers(bound) or _unscaled(bound)):
         return real_layer(bound, FUNCTIONS[op.name], op.parameters)
     if bound.input(0).dtype in UNSIGNED and op.name == "Abs":
@@ -258,10 +277,106 @@ def lower_predicate(bound: BoundNode) -> Layer:
     return pointwise_layer(bound, _IS_INF, members)
 
 
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, slots=True)
+class Clip(Op):
+    """low, high: of the type's values; integers that are left out are None."""
+
+    low: float | int | None = None
+    high: float | int | None = None
+
+
+def _clip_from_onnx(node: SourceNode) -> Parsed:
+    """The bounds, from attributes or inputs; a bound that is not a number bounds nothing."""
+    by_input = node.integer("opset", 11) >= 11
+    node.counts((1, 3 if by_input else 1))
+    whole = node.input(0).dtype.startswith(("int", "uint"))
+    bounds: list[float | int | None] = []
+    for position, name, default in ((1, "min", -_LARGEST), (2, "max", _LARGEST)):
+        value: float | int | None = None if whole else default
+        if by_input and node.has_input(position):
+            array = node.value(position, f"{name}imum")
+            if array.size != 1 or array.dtype.name != node.input(0).dtype:
+                what = f"has {array.size} values of {array.dtype.name} as its {name}imum"
+                raise node.refusal(what, f"one of {node.input(0).dtype} is expected", tensor=node.input(position))
+            bound = array.reshape(()).item()
+            value = int(bound) if whole else (math.copysign(math.inf, default) if math.isnan(bound) else float(bound))
+        elif not by_input:
+            value = node.real(name, default)
+        bounds.append(value)
+    return Parsed(Clip(*bounds))
+
+
+def _compares_numbers(bound: BoundNode) -> bool:
+    """Whether integers are compared as they are."""
+    return bound.input(0).dtype is not DType.FLOAT32 and bound.op(Clip).numerics is Numerics.QOPERATOR
+
+
+def _bounds(bound: BoundNode) -> tuple[float, float]:
+    """The bounds in the type of x."""
+    op, dtype = bound.op(Clip), bound.input(0).dtype
+    if dtype in (*SIGNED, *UNSIGNED) and _compares_numbers(bound):
+        low, high = dtype.range
+        return (low if op.low is None else op.low), (high if op.high is None else op.high)
+    return (-_LARGEST if op.low is None else op.low), (_LARGEST if op.high is None else op.high)
+
+
+def _check_clip(bound: BoundNode) -> None:
+    if _compares_numbers(bound):
+        require_types(bound, [(t, t) for t in (*SIGNED, *UNSIGNED)], "float32 and integers")
+    else:
+        check_real(bound)
+
+
+def _clip_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """First the lower bound, then the upper."""
+    x, (low, high) = inputs[0], _bounds(bound)
+    assert x is not None
+    if _compares_numbers(bound):
+        return (np.minimum(np.maximum(x, np.array(low, x.dtype)), np.array(high, x.dtype)),)
+    return (real_reference(bound, FUNCTIONS["Clip"], (low, high), x),)
+
+
+def _lower_clip(bound: BoundNode) -> Layer:
+    """Two comparisons; a table where scales count."""
+    low, high = _bounds(bound)
+    if _compares_numbers(bound):
+        c_type = bound.input(0).dtype.c_type
+        limits = (Param("low", c_type, low), Param("high", c_type, high))
+        return pointwise_layer(bound, formula_of(FUNCTIONS["Clip"]), limits)
+    return real_layer(bound, FUNCTIONS["Clip"], (low, high))
+
+
+@dataclass(frozen=True, slots=True)
+class ByteTable(Op):
+    """results: of the values -128 to 127, in order."""
+
+    results: tuple[int, ...]
+
+
+def _table_results(bound: BoundNode) -> Int64:
+    return np.array(bound.op(ByteTable).results, np.int64)
+
+
+def _check_table(bound: BoundNode) -> None:
+    require_dtypes(bound, [(DType.INT8, DType.INT8)])
+    assert len(_table_results(bound)) == TABLE_ENTRIES
+
+
+def _table_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    return (_table_results(bound).astype(np.int8)[operand(bound, inputs, 0).astype(np.int64) + TABLE_ENTRIES // 2],)
+
+
+def _lower_table(bound: BoundNode) -> Layer:
+    return byte_table(bound, 0, _table_results(bound))
+
+
 KERNELS = (
     KernelDef(
         Function, "functions of one value: roots, exponentials, activations, rounding", (DType.FLOAT32, *SIGNED, *UNSIGNED),
-        tuple(name for name, (function, _) in _TFLITE.items() if function not in int8_functions.NAMES), from_tflite, check,
+        tuple(name for name, (function, _) in _TFLITE.items() if function not in quantized_functions.NAMES), from_tflite, check,
         reference, lower, tflite_dtypes=(DType.FLOAT32,),
         onnx=(*_PLAIN, *_DEFAULTS, "Gelu"), from_onnx=from_onnx, elementwise=True,
         variants=(
@@ -289,5 +404,13 @@ KERNELS = (
     KernelDef(
         IsInf, "whether a value is infinite", (DType.FLOAT32, DType.FLOAT64), (), None, check_predicate,
         predicate_reference, lower_predicate, onnx=("IsInf",), from_onnx=_is_inf_from_onnx, elementwise=True,
+    ),
+    KernelDef(
+        Clip, "values limited to a range; of quantized bytes by table", (DType.FLOAT32, DType.INT8, *SIGNED[1:], *UNSIGNED), (),
+        None, _check_clip, _clip_reference, _lower_clip, onnx=("Clip",), from_onnx=_clip_from_onnx, elementwise=True,
+    ),
+    KernelDef(
+        ByteTable, "any function of one byte, as a table", (DType.INT8,), (), None, _check_table, _table_reference, _lower_table,
+        elementwise=True,
     ),
 )  # fmt: skip

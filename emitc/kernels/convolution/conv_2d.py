@@ -1,11 +1,12 @@
-"""CONV_2D: y = requantize(sum over window and channels of (x - x_zero) * w + b).
+"""CONV_2D: y = requantize(sum over window and channels of (x - x_zero) * w + b); DEPTHWISE_CONV_2D with computed weights.
 
-Shapes  x [N, H, W, I], w [O, KH, KW, I / groups] OHWI, b [O] or none, y [N, OH, OW, O].
+Shapes  x [N, H, W, I], w [O, KH, KW, I / groups] OHWI, b [O] or none, y [N, OH, OW, O]. Depthwise: w [1, KH, KW, O].
 Types   int8, b and accumulator int32; x and y int16, b int64 or int32 (int16x8.py). ONNX: also int16 inputs and outputs.
         float32, where w and b may be computed; in TFLite the bias is added last and the sum limited by the activation.
-Errors  weight zero point other than 0; an accumulator that can overflow int32.
-        Computed int8 weights: conv_2d_runtime.py.
-Source  TFLite 8-bit quantization specification, CONV_2D; groups as I / (weight channels).
+        ComputedConv2D: int8 weights or a bias that are computed, of TFLite alone; of depthwise ones b is not int32 with int16.
+Errors  weight zero point other than 0; an accumulator that can overflow int32, of computed weights for some weights.
+Source  TFLite 8-bit quantization specification, CONV_2D; groups as I / (weight channels). TFLite Micro's kernels do not mind
+        where their weights come from.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,38 +17,115 @@ from typing import Any
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Shape, Tensor
-from emitc.kernels.contract import KernelDef, Parsed, Variant, requires
-from emitc.kernels.convolution.conv_2d_runtime import ComputedConv2D
+from emitc.kernels.contract import KernelDef, Parsed, Variant, require_rank, requires
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import (
     accumulation,
-    block4_float_conv,
     dsp_int8,
-    dsp_shared_stretch,
+    four_channels,
     int16_dsp_mve,
     mve_int8,
+    riscv_int8,
     runtime_weights,
-    rvv_int8,
     scalar_int8,
     winograd,
-    xpulp_int8,
 )
-from emitc.kernels.mac.operand_checks import check_convolution, onnx_convolution_window, tflite_window, window_shape
+from emitc.kernels.mac.accumulation import WEIGHTS, Accumulating, int32_sums, output_params, requantization
+from emitc.kernels.mac.operand_checks import (
+    check_convolution,
+    check_operands,
+    onnx_convolution_window,
+    require_fitting_channels,
+    tflite_window,
+    window_shape,
+)
 from emitc.kernels.mac.problem import MacProblem, maker
-from emitc.kernels.mac.requantization import WEIGHTS, Accumulating, int32_sums, output_params, requantization
 from emitc.kernels.mac.weight_packing import BLOCK
+from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.windows import (
     ACTIVATIONS,
     BY_ROWS,
     Padding,
     Window,
+    require_output,
     whole_window,
     window_overlap,
     window_params,
 )
-from emitc.layer import Layer, by_channel
+from emitc.layer import Layer, Param, by_channel
 from emitc.numerics.requantize import activation_clamp
 from emitc.source import SourceNode
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedConv2D(Accumulating):
+    """window: strides, dilations, padding. activation: fused. depthwise: each input channel has filters of its own."""
+
+    window: Window
+    activation: str
+    depthwise: bool = False
+
+
+def _filters(bound: BoundNode) -> tuple[int, int, int, int]:
+    """[O, KH, KW, I / groups]."""
+    first, kernel_h, kernel_w, last = bound.input(WEIGHTS).shape
+    return (
+        (last, kernel_h, kernel_w, first) if bound.op(ComputedConv2D).depthwise else (first, kernel_h, kernel_w, last)
+    )
+
+
+def _depth(bound: BoundNode) -> int:
+    """Products of a sum."""
+    _, kernel_h, kernel_w, in_c = _filters(bound)
+    return kernel_h * kernel_w * in_c
+
+
+def _check_computed(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists."""
+    op = bound.op(ComputedConv2D)
+    require_rank(bound, bound.input(0), 4)
+    require_rank(bound, bound.input(WEIGHTS), 4)
+    check_operands(bound, 3 if op.depthwise else 0, short_bias=not op.depthwise, computed=True)
+    require_fitting_channels(bound, depthwise=op.depthwise)
+    _, kernel_h, kernel_w, _ = _filters(bound)
+    require_output(bound, op.window, kernel_h, kernel_w)
+    runtime_weights.check_sums(bound, _depth(bound))
+
+
+def _computed_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[N, OH, OW, O]."""
+    return (window_shape(bound, bound.op(ComputedConv2D).window, _filters(bound)),)
+
+
+def _computed_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """That of CONV_2D, depthwise with a group for each input channel."""
+    op, x = bound.op(ComputedConv2D), bound.input(0)
+    image = operand(bound, inputs, 0).astype(np.int64) - x.zero_point
+    weights = operand(bound, inputs, WEIGHTS).astype(np.int64)
+    filters = weights.transpose(3, 1, 2, 0) if op.depthwise else weights
+    products = accumulation.convolved(op.window, image, filters, np.zeros(bound.output.shape, np.int64))
+    return (accumulation.result(bound, runtime_weights.with_bias(bound, inputs, products), op.activation),)
+
+
+def _lower_computed(bound: BoundNode) -> Layer:
+    """Tap by tap, the weights as they lie."""
+    op, x, y = bound.op(ComputedConv2D), bound.input(0), bound.output
+    out_c, kernel_h, kernel_w, in_c = _filters(bound)
+    groups = x.shape[3] // in_c
+    window = window_params(bound, op.window, kernel_h, kernel_w)
+    template, split = "convolution/conv_2d_taps", accumulation.groups_param(groups)
+    if op.depthwise:
+        template = "convolution/depthwise_conv_2d_multiplier"
+        split = Param("depth_multiplier", "int32_t", out_c // groups)
+    params = (*window, split, accumulation.input_offset(bound, folded=False))
+    layer = runtime_weights.runtime_layer(bound, template, params, activation=op.activation, depth=_depth(bound))
+    ahead = by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)
+    return replace(layer, overlaps=window_overlap(bound, window, ahead))
+
+
+def _computed_work(bound: BoundNode) -> int:
+    return bound.output.elements * _depth(bound)
+
 
 _Lower = Callable[[BoundNode], Layer | str]
 
@@ -147,12 +225,12 @@ def _integers(make: Callable[..., Layer], **form: Any) -> Callable[[BoundNode], 
 
 def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
     """The same of float32, four channels at a time."""
-    return _by_columns(lambda bound: block4_float_conv.convolution(bound, lower(bound), instructions))
+    return _by_columns(lambda bound: four_channels.float_convolution(bound, lower(bound), instructions))
 
 
 def _stretch_cost(bound: BoundNode, pixels: int) -> float:
     """1 where there is no such kernel."""
-    return 1.0 if dsp_int8.refusal(bound) else dsp_shared_stretch.relative_cost(_problem(bound), pixels)
+    return 1.0 if dsp_int8.refusal(bound) else dsp_int8.stretch_cost(_problem(bound), pixels)
 
 
 def _winograd_cost(bound: BoundNode, *, run_time: bool) -> float:
@@ -257,7 +335,7 @@ _VARIANTS = (
     ),
     *(
         Variant(
-            f"dsp-stretch{pixels}", "dsp", _integers(dsp_shared_stretch.convolution, pixels=pixels),
+            f"dsp-stretch{pixels}", "dsp", _integers(dsp_int8.stretch_convolution, pixels=pixels),
             Costs(_JOINED, _PAIRS, factor=partial(_stretch_cost, pixels=pixels)),
             applies=_INT8, fitted=True, yields_to="mve",
         )
@@ -287,7 +365,7 @@ _VARIANTS = (
         applies=_INT8_ZERO,
     ),
     Variant(
-        "xpulp", "xpulp", _integers(xpulp_int8.convolution),
+        "xpulp", "xpulp", _integers(riscv_int8.xpulp_convolution),
         Costs(
             "rtl_cv32e40p_xpulp at 488ad82, 2026-11-26", Cost(mac=0.375, output=14, gathered=2, once=300),
             {"1x1": Cost(mac=0.375, output=14, once=300)},
@@ -295,10 +373,10 @@ _VARIANTS = (
         applies=_INT8,
     ),
     Variant(
-        "rvv", "rvv", _integers(rvv_int8.convolution),
+        "rvv", "rvv", _integers(riscv_int8.rvv_convolution),
         Costs(
             "qemu_rv32v at 4e7c5a1, 2026-11-27", Cost(mac=0.25, output=1.5, gathered=2, once=300),
-            {"1x1": Cost(mac=0.25, output=1.5, once=300)}, factor=rvv_int8.share_of_lanes,
+            {"1x1": Cost(mac=0.25, output=1.5, once=300)}, factor=riscv_int8.share_of_lanes,
         ),
         applies=_INT8,
     ),
@@ -335,7 +413,20 @@ _INT16_AND_FLOAT = {
     "1x1 int16": Cost(mac=2.4, output=37),
     "float32": Cost(mac=5.2, output=14),
 }
+
+
 KERNELS = (
+    KernelDef(
+        ComputedConv2D,
+        "2-D convolution with computed weights",
+        (DType.INT8, DType.INT16),
+        tflite={"ComputedConv2D": runtime_weights.never},
+        check=_check_computed,
+        reference=_computed_reference,
+        lower=_lower_computed,
+        output_shapes=_computed_shapes,
+        work=_computed_work,
+    ),
     KernelDef(
         Conv2D,
         "2-D convolution, grouped or dilated",

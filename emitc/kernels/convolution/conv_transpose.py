@@ -34,8 +34,7 @@ from emitc.kernels.contract import (
     unsupported,
 )
 from emitc.kernels.mac import runtime_weights
-from emitc.kernels.mac.operand_checks import require_bias_length, require_symmetric_weights
-from emitc.kernels.mac.requantization import (
+from emitc.kernels.mac.accumulation import (
     BIAS,
     SMALLEST_NORMAL,
     WEIGHTS,
@@ -44,9 +43,9 @@ from emitc.kernels.mac.requantization import (
     requantization,
     requantization_tables,
 )
+from emitc.kernels.mac.operand_checks import require_bias_length, require_symmetric_weights
 from emitc.kernels.shared import int16x8
-from emitc.kernels.shared.float_activation import bound_params, bounded
-from emitc.kernels.shared.pointwise import operand
+from emitc.kernels.shared.pointwise import bound_params, bounded, operand
 from emitc.kernels.shared.windows import (
     Padding,
     Window,

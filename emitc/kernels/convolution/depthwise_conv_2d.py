@@ -3,7 +3,7 @@
 Shapes  x [N, H, W, C], w [1, KH, KW, C * multiplier], b [C * multiplier] or none, y [N, OH, OW, C * multiplier].
 Types   int8, b and accumulator int32; float32. Output channel c * multiplier + m reads input channel c.
 Errors  weight zero point other than 0; an accumulator that can overflow int32.
-        Computed int8 weights: conv_2d_runtime.py; float32 ones have a kernel of their own order.
+        Computed int8 weights: conv_2d.py; float32 ones have a kernel of their own order.
 Source  TFLite 8-bit quantization specification, DEPTHWISE_CONV_2D.
 """
 
@@ -15,26 +15,22 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, requires
-from emitc.kernels.convolution.conv_2d_runtime import ComputedConv2D
+from emitc.kernels.convolution.conv_2d import ComputedConv2D
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import (
     accumulation,
-    block4_float_conv,
-    depthwise_multiplier,
-    dsp_depthwise_planes,
+    depthwise,
     dsp_int8,
-    dsp_shared_stretch,
+    four_channels,
     int16_dsp_mve,
-    mve_depthwise,
     mve_int8,
+    riscv_int8,
     runtime_weights,
-    rvv_int8,
     scalar_int8,
-    xpulp_int8,
 )
+from emitc.kernels.mac.accumulation import WEIGHTS, output_params, requantization
 from emitc.kernels.mac.operand_checks import check_convolution, onnx_convolution_window, tflite_window, window_shape
 from emitc.kernels.mac.problem import MacProblem, maker
-from emitc.kernels.mac.requantization import WEIGHTS, output_params, requantization
 from emitc.kernels.mac.weight_packing import BLOCK
 from emitc.kernels.shared.windows import (
     ACTIVATIONS,
@@ -164,7 +160,7 @@ def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
     """The same of float32, four channels at a time; one input channel is a convolution."""
 
     def made(bound: BoundNode) -> Layer | str:
-        fours = block4_float_conv.convolution if bound.input(0).shape[3] == 1 else block4_float_conv.depthwise
+        fours = four_channels.float_convolution if bound.input(0).shape[3] == 1 else four_channels.float_depthwise
         return fours(bound, lower(bound), instructions)
 
     return made
@@ -172,7 +168,7 @@ def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
 
 def _stretch_cost(bound: BoundNode, pixels: int) -> float:
     """1 where there is no such kernel."""
-    return 1.0 if _integers(bound) else dsp_shared_stretch.relative_cost(_as_convolution(bound), pixels)
+    return 1.0 if _integers(bound) else dsp_int8.stretch_cost(_as_convolution(bound), pixels)
 
 
 def work(bound: BoundNode) -> int:
@@ -181,7 +177,7 @@ def work(bound: BoundNode) -> int:
 
 
 def _planes_cost(bound: BoundNode) -> float:
-    return 1.0 if _integers(bound) else dsp_depthwise_planes.each_output(_problem(bound))
+    return 1.0 if _integers(bound) else depthwise.planes_cost(_problem(bound))
 
 
 def _one_channel(bound: BoundNode) -> bool:
@@ -231,7 +227,7 @@ _XPULP = Costs(
 )  # fmt: skip
 _LANES = Costs(
     "qemu_rv32v at 4e7c5a1, 2026-11-27", Cost(mac=1.1, output=4, once=100),
-    {_SEVERAL: Cost(mac=0.25, output=1.5, gathered=3, once=300)}, factor=rvv_int8.share_of_lanes,
+    {_SEVERAL: Cost(mac=0.25, output=1.5, gathered=3, once=300)}, factor=riscv_int8.share_of_lanes,
 )  # fmt: skip
 _BYTE_VECTORS = Costs(
     "qemu_m55 at bed52a8, 2026-11-22",
@@ -258,12 +254,12 @@ _SMALL_TILES = {
 }
 _VARIANTS = (
     Variant("mve", "mve", _windows(mve_int8.convolution), _BYTE_VECTORS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
-    Variant("mve", "mve", _channels(mve_depthwise.depthwise), _BYTE_VECTORS, applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER)),
+    Variant("mve", "mve", _channels(mve_int8.depthwise), _BYTE_VECTORS, applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER)),
     Variant(
         "mve", "mve", _windows(int16_dsp_mve.mve_convolution), _MORE_VECTORS, (DType.INT16,), (_INT16, _ONE_CHANNEL)
     ),
     Variant(
-        "mve", "mve", _channels(depthwise_multiplier.mve_depthwise), _MORE_VECTORS, _SHORTS, (_integers, _CHANNELS, _MANY_FILTERS)
+        "mve", "mve", _channels(depthwise.mve_multiplied), _MORE_VECTORS, _SHORTS, (_integers, _CHANNELS, _MANY_FILTERS)
     ),
     Variant(
         "mve", "mve", _floats("mve"),
@@ -291,7 +287,7 @@ _VARIANTS = (
         applies=(_INT8_ZERO, _CHANNELS, _ONE_FILTER),
     ),
     Variant(
-        "dsp-planes", "dsp", _channels(dsp_depthwise_planes.depthwise),
+        "dsp-planes", "dsp", _channels(depthwise.dsp_planes),
         Costs("qemu_m4 at a84bffa, 2026-11-26", Cost(output=1), factor=_planes_cost),
         applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER),
     ),
@@ -301,12 +297,12 @@ _VARIANTS = (
         (DType.INT16,), (_INT16, _ONE_CHANNEL),
     ),
     Variant(
-        "dsp", "dsp", _channels(depthwise_multiplier.dsp_depthwise), _MORE_PAIRS, _SHORTS,
+        "dsp", "dsp", _channels(depthwise.dsp_multiplied), _MORE_PAIRS, _SHORTS,
         (_integers, _CHANNELS, _MANY_FILTERS),
     ),
     *(
         Variant(
-            f"dsp-stretch{pixels}", "dsp", _windows(dsp_shared_stretch.convolution, pixels=pixels),
+            f"dsp-stretch{pixels}", "dsp", _windows(dsp_int8.stretch_convolution, pixels=pixels),
             Costs("qemu_m4 at 1183ada 1b9d3c4, 2026-11-22", _PAIRS, factor=partial(_stretch_cost, pixels=pixels)),
             applies=(dsp_int8.refusal, _ONE_CHANNEL), fitted=True, yields_to="mve",
         )
@@ -331,13 +327,13 @@ _VARIANTS = (
         "gpr31", "gpr31", _channels(scalar_int8.depthwise_columns),
         Costs("rtl_hazard3 at da8e5ec, 2026-11-26", Cost(mac=3.9, output=10)), applies=(dsp_int8.refusal, _CHANNELS),
     ),
-    Variant("rvv", "rvv", _windows(rvv_int8.convolution), _LANES, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
+    Variant("rvv", "rvv", _windows(riscv_int8.rvv_convolution), _LANES, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
     Variant(
-        "rvv", "rvv", _channels(rvv_int8.depthwise), _LANES, applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER)
+        "rvv", "rvv", _channels(riscv_int8.rvv_depthwise), _LANES, applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER)
     ),
-    Variant("xpulp", "xpulp", _windows(xpulp_int8.convolution), _XPULP, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
+    Variant("xpulp", "xpulp", _windows(riscv_int8.xpulp_convolution), _XPULP, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
     Variant(
-        "xpulp", "xpulp", _channels(xpulp_int8.depthwise), _XPULP,
+        "xpulp", "xpulp", _channels(riscv_int8.xpulp_depthwise), _XPULP,
         applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER),
     ),
     Variant("swar", "swar", _windows(scalar_int8.convolution), _WORDS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),

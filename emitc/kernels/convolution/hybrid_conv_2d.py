@@ -37,12 +37,11 @@ from emitc.kernels.contract import (
     unsupported,
 )
 from emitc.kernels.costs import Cost, Costs
-from emitc.kernels.mac.accumulation import convolved, pixel_params
+from emitc.kernels.mac.accumulation import BIAS, WEIGHTS, convolved, pixel_params
 from emitc.kernels.mac.operand_checks import require_constants, require_weight_rank, rows_shape, window_shape
 from emitc.kernels.mac.problem import DILATED
-from emitc.kernels.mac.requantization import BIAS, WEIGHTS
 from emitc.kernels.mac.weight_packing import shape_text
-from emitc.kernels.shared.float_activation import bound_params, bounded
+from emitc.kernels.shared.pointwise import bound_params, bounded
 from emitc.kernels.shared.windows import (
     ACTIVATIONS,
     Padding,

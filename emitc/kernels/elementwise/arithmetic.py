@@ -1,7 +1,7 @@
 """ADD, SUB, MUL and DIV, with broadcasting and a fused activation; ONNX's Add, Sub, Mul and Div.
 
 Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
-Types   int8 and int16, each tensor with its own scale; DIV int8 alone (`quantized_quotient.py`). float32, int32 and int64,
+Types   int8 and int16, each tensor with its own scale; DIV int8 alone (`quantized_operands.py`). float32, int32 and int64,
         where results are limited to the activation's bounds (`real_activation.py`), except for sums of int32, whose activation
         TFLite Micro leaves out. ONNX: numbers of any type, int8 and int16
         with scales (`onnx_arithmetic.py`).
@@ -25,7 +25,7 @@ from emitc.errors import Note, NoteCode
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, out_of_proportion, require_dtypes
 from emitc.kernels.costs import UNKNOWN, Cost, Costs
-from emitc.kernels.elementwise import onnx_arithmetic, onnx_elementwise_simd, quantized_quotient
+from emitc.kernels.elementwise import onnx_arithmetic, quantized_operands
 from emitc.kernels.elementwise.quantized_operands import (
     CommonScale,
     byte_pairs,
@@ -41,11 +41,9 @@ from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.int16_dsp_mve import DSP_HEADER as SHORTS_HEADER
 from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
 from emitc.kernels.mac.problem import LARGEST_SHIFT
-from emitc.kernels.mac.xpulp_int8 import HEADERS as XPULP_HEADERS
+from emitc.kernels.mac.riscv_int8 import XPULP_HEADERS as XPULP_HEADERS
 from emitc.kernels.shared.broadcast import check_binary, output_shapes, same_types
-from emitc.kernels.shared.byte_lookup import by_vectors, require_activation, values_of
-from emitc.kernels.shared.float_activation import bounded
-from emitc.kernels.shared.pointwise import operand, plain_numerics
+from emitc.kernels.shared.pointwise import bounded, by_vectors, operand, plain_numerics, require_activation, values_of
 from emitc.kernels.shared.windows import ACTIVATIONS
 from emitc.layer import PLAIN, Formula, Layer, Param
 from emitc.numerics.exhaustive_fit import WeightedSum, weighted_sum
@@ -141,7 +139,7 @@ def check(bound: BoundNode) -> None:
     check_binary(bound)
     require_activation(bound, op.activation, bound.output)
     if isinstance(op, Div):
-        quantized_quotient.require_scales(bound)
+        quantized_operands.require_quotient_scales(bound)
         return
     a, b, y = scales(bound)
     # The largest product has 16 bits, or 30: so many bits more to the left would take it out of int32.
@@ -180,7 +178,7 @@ def _results(bound: BoundNode, a: Int64, b: Int64) -> Int64:
     if op.numerics is not Numerics.TFLITE:
         return onnx_arithmetic.combined(bound, _OPERATORS[type(op)], clamp, a, b)
     if isinstance(op, Div):
-        return quantized_quotient.quotients(bound, a, b, clamp)
+        return quantized_operands.quotients(bound, a, b, clamp)
     zeros = zero_points(bound)
     if not isinstance(op, Mul):
         return _rescaled_sums(_sum_scale(bound), zeros, _sign(bound), clamp, a, b)
@@ -259,7 +257,7 @@ def lower(bound: BoundNode, widest: int = _ANY_WEIGHT) -> Layer:
     if op.numerics is not Numerics.TFLITE:
         return onnx_arithmetic.quantized_layer(bound, _OPERATORS[type(op)], _clamp(bound), widest)
     if isinstance(op, Div):
-        return quantized_quotient.layer(bound, _clamp(bound))
+        return quantized_operands.quotient_layer(bound, _clamp(bound))
     if isinstance(op, Mul):
         return requantized_layer(bound, _PRODUCT, _product_multiplier(bound), _clamp(bound))
     return _sum_layer(bound, widest)
@@ -268,9 +266,9 @@ def lower(bound: BoundNode, widest: int = _ANY_WEIGHT) -> Layer:
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Four elements of equal shapes at a time: sums by weights or as specified, products of bytes; tables as everywhere."""
     layer = lower(bound)
-    if layer.kernel_name in onnx_elementwise_simd.REALS:
-        return onnx_elementwise_simd.real(bound, layer, "mve")
-    if layer.kernel_name in onnx_elementwise_simd.PRODUCTS:
+    if layer.kernel_name in onnx_arithmetic.REALS:
+        return onnx_arithmetic.real_variant(bound, layer, "mve")
+    if layer.kernel_name in onnx_arithmetic.PRODUCTS:
         return _onnx_product(bound, layer, "mve")
     if not (layer.template in _OF_BYTES and bound.output.dtype is DType.INT8) and layer.template != _RESCALED_SUM:
         return by_vectors(layer)
@@ -280,7 +278,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 
 def _onnx_product(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     """Products of int8 whose bits ONNX specifies."""
-    return onnx_elementwise_simd.product(bound, layer, _clamp(bound), variant)
+    return onnx_arithmetic.product_variant(bound, layer, _clamp(bound), variant)
 
 
 _OF_ROWS = {
@@ -299,7 +297,7 @@ def lower_fpu(bound: BoundNode) -> Layer | str:
         formula = Formula(f"{layer.kernel_name}_fpu", function, f"a {operator} b")
         headers = ("emitc_fpu_elementwise.h",)
         return replace(layer, template="elementwise/binary_rows_fpu", formula=formula, headers=headers)
-    return onnx_elementwise_simd.real(bound, layer, "fpu")
+    return onnx_arithmetic.real_variant(bound, layer, "fpu")
 
 
 def lower_dsp(bound: BoundNode) -> Layer | str:
@@ -307,7 +305,7 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     layer = lower(bound, _WIDEST)
     if layer.template == _RESCALED_SUM and bound.output.dtype is DType.INT16:
         return _paired_sum(bound, layer)
-    if layer.kernel_name in onnx_elementwise_simd.PRODUCTS:
+    if layer.kernel_name in onnx_arithmetic.PRODUCTS:
         return _onnx_product(bound, layer, "dsp")
     if layer.template not in _OF_BYTES or bound.output.dtype is not DType.INT8:
         return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"

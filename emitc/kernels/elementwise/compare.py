@@ -7,6 +7,19 @@ TFLite  EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL; LOGICAL_AND,
         is requantized by the scale itself, so that small numbers that differ may count as equal.
 Errors  int8 with a scale of 1 or more, at which TFLite Micro stops; int16, for which it computes no factor.
 A NaN is unequal to everything and neither less nor greater. Greater is Less of the operands the other way round.
+
+MINIMUM and MAXIMUM of two quantized tensors, Min and Max of any number of tensors, with broadcasting.
+
+Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
+Types   int8 and int16; all three tensors share scale and zero point, so that quantized values are compared as they are.
+        float32, int32 and int64 as they are; of two values of which neither is greater, as of a NaN and a number, b.
+ONNX    one to 64 operands, of any one numeric type; a NaN wins. Of two zeros the later one (ONNX Runtime's choice).
+
+Where, SELECT and SELECT_V2: y = a where the condition is true, otherwise b.
+
+Shapes  condition, a, b any that broadcast (numpy's rule), y the broadcast shape.   Types  condition bool; a, b and y of one type.
+Quantized operands share scale and zero point with y, so that the numbers themselves are chosen.
+SELECT with a condition that chooses among rows is refused: TFLite Micro, whose result is to be matched, does not have it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +29,19 @@ from functools import partial
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
-from emitc.kernels.contract import KernelDef, Parsed, illegal, require_quantization
-from emitc.kernels.elementwise.quantized_operands import offset_params
+from emitc.kernels.contract import KernelDef, Parsed, illegal, require_quantization, require_same_quantization
+from emitc.kernels.elementwise.quantized_operands import offset_params, table_layer
+from emitc.kernels.shared import broadcast
 from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types
-from emitc.kernels.shared.pointwise import SIGNED, UNSIGNED, operand, parser_of, require_types
+from emitc.kernels.shared.pointwise import (
+    FLOATS,
+    SIGNED,
+    UNSIGNED,
+    operand,
+    parser_of,
+    require_one_meaning,
+    require_types,
+)
 from emitc.layer import Formula, Layer, Param, integers
 from emitc.numerics.requantize import BYTES, Int64, multiplier_of, requantize
 from emitc.source import SourceNode
@@ -171,6 +193,115 @@ def lower(bound: BoundNode) -> Layer:
     return broadcast_layer(bound, rule.formula, operands=rule.operands)
 
 
+_TFLITE_PLAIN = (DType.FLOAT32, DType.INT32, DType.INT64)
+
+
+class Minimum(Op):
+    """The smaller of both values."""
+
+
+class Maximum(Op):
+    """The larger of both values."""
+
+
+def _check_extremum(bound: BoundNode) -> None:
+    """Refuses what check_binary does, and tensors that do not share scale and zero point."""
+    if bound.node.op.numerics.float_scale:
+        numeric = _TFLITE_PLAIN if bound.node.op.numerics is Numerics.PLAIN else (*FLOATS, *SIGNED, *UNSIGNED)
+        require_types(bound, broadcast.same_types(numeric, len(bound.inputs)), "one numeric type throughout")
+        broadcast.require_broadcast(bound)
+        require_one_meaning(bound, *(bound.input(i) for i in range(len(bound.inputs))), bound.output)
+        return
+    broadcast.check_binary(bound)
+    require_same_quantization(bound, bound.input(0), bound.output)
+    require_same_quantization(bound, bound.input(1), bound.output)
+
+
+def _function(bound: BoundNode) -> np.ufunc:
+    return np.minimum if isinstance(bound.node.op, Minimum) else np.maximum
+
+
+def _folded(bound: BoundNode, inputs: Sequence[Array | None]) -> Array:
+    """The operands compared one after the other; a NaN wins, and of equal values the later one."""
+    smaller = isinstance(bound.node.op, Minimum)
+    result = operand(bound, inputs, 0)
+    for position in range(1, len(bound.inputs)):
+        other = operand(bound, inputs, position)
+        stays = (result < other) if smaller else (result > other)  # type: ignore[operator]
+        wins = stays if bound.node.op.numerics is Numerics.PLAIN else stays | (result != result)
+        result = np.where(wins, result, other)
+    return result
+
+
+def _extremum_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """numpy's minimum or maximum of two quantized operands; of others each operand in turn."""
+    if bound.node.op.numerics.float_scale:
+        return (_folded(bound, inputs),)
+    return (np.asarray(_function(bound)(operand(bound, inputs, 0), operand(bound, inputs, 1))),)
+
+
+_FORMULAS = {
+    (False, False): Formula("maximum", "va > vb ? va : vb", "the larger of a and b"),
+    (False, True): Formula("maximum_real", "va > vb || va != va ? va : vb", "the larger of a and b; a NaN wins"),
+    (True, False): Formula("minimum", "va < vb ? va : vb", "the smaller of a and b"),
+    (True, True): Formula("minimum_real", "va < vb || va != va ? va : vb", "the smaller of a and b; a NaN wins"),
+}
+"""By whether it is the smaller one, and whether a NaN wins."""
+
+
+def _lower_extremum(bound: BoundNode) -> Layer:
+    """A table where one input decides and the tensor is no smaller than the table; else a loop over both operands."""
+    if bound.node.op.numerics.float_scale:
+        nan_wins = bound.output.dtype in FLOATS and bound.node.op.numerics is not Numerics.PLAIN
+        return broadcast.fold_layer(bound, _FORMULAS[isinstance(bound.node.op, Minimum), nan_wins])
+    flip = Param("flip", "int32_t", -isinstance(bound.node.op, Minimum), "0: maximum, -1: minimum")
+    return table_layer(bound, _function(bound)) or broadcast.binary_layer(bound, "elementwise/extremum", (flip,))
+
+
+def _extremum(op: type[Op], name: str, summary: str, onnx: str) -> KernelDef:
+    dtypes = (DType.INT8, *SIGNED[1:], *UNSIGNED, *FLOATS)
+    return KernelDef(
+        op, summary, dtypes, (name,), parser_of(op, 2), _check_extremum, _extremum_reference, _lower_extremum,
+        output_shapes=broadcast.output_shapes, elementwise=True,
+        onnx=(onnx,), from_onnx=lambda node: broadcast.any_operands(op(), node),
+        tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, *_TFLITE_PLAIN),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Where(Op):
+    """Chooses between two tensors."""
+
+
+def _where_from_tflite(node: SourceNode) -> Parsed:
+    """Three operands; a condition of rank 1 before others of a higher rank chooses rows in SELECT."""
+    node.counts((3, 3))
+    condition, a = node.input(0).shape, node.input(1).shape
+    if node.op_type == "SELECT" and len(condition) == 1 and len(a) > 1:
+        why = f"a condition of shape {list(condition)} chooses among the rows of {list(a)}"
+        raise node.unsupported("of rows is not supported", why, "export the model with SELECT_V2")
+    return parser_of(Where, 3, Numerics.PLAIN)(node)
+
+
+def _check_where(bound: BoundNode) -> None:
+    """Refuses types that differ, shapes that do not fit each other, and operands of other scales than y."""
+    require_types(bound, [(DType.BOOL, t, t, t) for t in DType if not t.packed], "a bool and two operands of one type")
+    require_broadcast(bound)
+    require_one_meaning(bound, bound.input(1), bound.input(2), bound.output)
+    if bound.node.op.numerics is Numerics.PLAIN and bound.output.quantization is not None:
+        require_same_quantization(bound, bound.input(1), bound.output)
+        require_same_quantization(bound, bound.input(2), bound.output)
+
+
+def _where_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    condition, a, b = (operand(bound, inputs, i) for i in range(3))
+    return (np.where(condition, a, b),)
+
+
+def _lower_where(bound: BoundNode) -> Layer:
+    return broadcast_layer(bound, "elementwise/where", operands=(0, 1, 2))
+
+
 KERNELS = (
     KernelDef(
         Compare, "comparison of two tensors, broadcasting", tuple(DType), tuple(_TFLITE_RELATIONS), _compare,
@@ -181,5 +312,12 @@ KERNELS = (
         Logic, "and, or, exclusive or, broadcasting", (DType.BOOL, *SIGNED, *UNSIGNED), tuple(_TFLITE_OPERATIONS),
         _logic, check, reference, lower, output_shapes=output_shapes, tflite_dtypes=(DType.BOOL,),
         onnx=(*_OPERATIONS, *(f"Bitwise{name}" for name in _OPERATIONS)), from_onnx=_logic, elementwise=True,
+    ),
+    _extremum(Minimum, "MINIMUM", "elementwise minimum, broadcasting", "Min"),
+    _extremum(Maximum, "MAXIMUM", "elementwise maximum, broadcasting", "Max"),
+    KernelDef(
+        Where, "choice between two tensors by a third, broadcasting", tuple(DType), ("SELECT", "SELECT_V2"),
+        _where_from_tflite, _check_where, _where_reference, _lower_where, output_shapes=output_shapes, onnx=("Where",),
+        from_onnx=parser_of(Where, 3), elementwise=True,
     ),
 )  # fmt: skip

@@ -15,9 +15,15 @@ Source      ONNX Runtime's results on x86 with AVX2, not optimized: candidate fo
             hundreds of scales (0 differ). Its kernels without fused operations differ in about one of a million pairs.
 
 int8 pairs are computed by integers wherever parameters give the same bits (`pairs.py`), otherwise in float on the device.
+
+Variants of Add, Sub and Mul of equal shapes for vectors, pairs of int16 or a float unit: products of int8 by the upper half of
+a product of 32 bits, where that gives the bits of the specified arithmetic for every pair. Sums, differences and products that
+no integers give, as those of int16, in float32 as specified: by a float unit, or four at a time. Vectors have no division; one
+by a constant is a product with its inverse, corrected twice, which rounds as a division does.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -35,18 +41,33 @@ from emitc.kernels.elementwise.quantized_operands import (
     weighted_layer,
     zero_points,
 )
+from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
+from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
+from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
 from emitc.kernels.shared.broadcast import broadcast_layer, flat_layer, require_broadcast, same_types
-from emitc.kernels.shared.byte_lookup import binary_table, single_source
-from emitc.kernels.shared.float_activation import ACTIVATION_BOUNDS, bound_params
-from emitc.kernels.shared.pointwise import FLOATS, SIGNED, UNSIGNED, dequantized, quantized, require_types, typed
+from emitc.kernels.shared.pointwise import (
+    ACTIVATION_BOUNDS,
+    FLOATS,
+    SIGNED,
+    UNSIGNED,
+    binary_table,
+    bound_params,
+    dequantized,
+    quantized,
+    require_types,
+    single_source,
+    typed,
+)
 from emitc.layer import Formula, Layer, Param, integers
 from emitc.numerics.exhaustive_fit import (
     EvenProduct,
     EvenSum,
+    HighProduct,
     ScaledProduct,
     WeightedSum,
     even_product,
     even_sum,
+    high_product,
     scaled_product,
     weighted_sum,
 )
@@ -379,3 +400,91 @@ def _remembered_form(bound: BoundNode, operator: str, clamp: Clamp, widest: int)
         if not isinstance(form, WeightedSum) or max(abs(form.a_weight), abs(form.b_weight)) < widest:
             return form
     return integer_form(bound, operator, pairs_of(bound, operator, clamp), clamp, widest)
+
+
+REALS = {"real_sum": ("+", "sum"), "real_difference": ("-", "difference"), "real_product": ("*", "product")}
+"""Kernels of floats: C's operator, and the name in the runtime's function of vectors."""
+PRODUCTS = ("scaled_product", "wide_product")
+"""Kernels of integers."""
+_FARTHEST = 2.0**30
+"""Scales up to it, and down to its inverse, keep vectors away from numbers that they take for 0."""
+_REMEMBERED_PRODUCTS = 8
+"""Products whose integers are remembered: the variants of one node ask for them one after another."""
+_SHORT = float(1 << 14)
+"""Products that are scaled to less have 16 bits, which pairs narrow to bytes."""
+
+
+def _refusal(bound: BoundNode, layer: Layer, kernels: Collection[str]) -> str:
+    a, b, y = bound.input(0), bound.input(1), bound.output
+    if layer.kernel_name not in kernels:
+        return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"
+    return "" if a.elements == b.elements == y.elements else "an operand is repeated"
+
+
+def _params(layer: Layer) -> dict[str, int | float]:
+    return {param.name: param.value for param in layer.params}
+
+
+@lru_cache(maxsize=_REMEMBERED_PRODUCTS)
+def _high_product(bound: BoundNode, clamp: Clamp) -> HighProduct | None:
+    """The integers of a product of int8 by the upper half."""
+    scale_a, scale_b, scale_y = scales(bound)
+    return high_product(pairs_of(bound, "*", clamp), scale_a * scale_b / scale_y, zero_points(bound))
+
+
+def product_variant(bound: BoundNode, layer: Layer, clamp: Clamp, variant: str) -> Layer | str:
+    """`layer` of integers for a variant, dsp or mve; or why there is none."""
+    if reason := _refusal(bound, layer, PRODUCTS):
+        return reason
+    scale_a, scale_b, scale_y = scales(bound)
+    factor = scale_a * scale_b / scale_y
+    fit = _high_product(bound, clamp)
+    if fit is None:
+        return "no multiplier of 32 bits gives the bits for every pair"
+    if variant == "dsp" and factor * 255 * 255 >= _SHORT:
+        return "a product of more than 16 bits"
+    params = (
+        *offset_params(bound),
+        Param("multiplier", "int32_t", fit.multiplier),
+        Param("bias", "int32_t", fit.bias, "the output's zero point and the rounding"),
+        Param("right", "int32_t", fit.right, "of the upper half of the product"),
+        *clamp_params(clamp),
+        Param("count", "int32_t", bound.output.elements),
+    )
+    clamped = variant == "dsp" and clamp != Clamp(*DType.INT8.range)
+    return replace(
+        layer,
+        template=f"elementwise/quantized_product/high_product_{variant}",
+        params=params,
+        spec=replace(layer.spec, suffix="_clamped" if clamped else "", clamped=clamped),
+        headers=(MVE_HEADER,) if variant == "mve" else (DSP_HEADER, BYTES_HEADER),
+    )
+
+
+def real_variant(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
+    """`layer` of floats for a variant, fpu or mve; or why there is none."""
+    if reason := _refusal(bound, layer, REALS):
+        return reason
+    known = _params(layer)
+    scales = [float(known[name]) for name in ("a_scale", "b_scale", "y_scale")]
+    if not 1 / _FARTHEST <= min(scales) <= max(scales) <= _FARTHEST:
+        return "its scale is far from 1"
+    offsets = tuple(Param(name, "int32_t", known[name]) for name in ("a_offset", "b_offset"))
+    params = (
+        *offsets,
+        *(Param(name, "float", known[name]) for name in ("a_scale", "b_scale", "y_scale")),
+        Param("y_inverse", "float", float(np.float32(1.0) / np.float32(scales[2])), "1 / y_scale"),
+        Param("lowest", "int32_t", int(known["lowest"]), "the clamp, without the zero point"),
+        Param("highest", "int32_t", int(known["highest"])),
+        Param("output_offset", "int32_t", known["output_offset"]),
+        Param("count", "int32_t", bound.output.elements),
+    )
+    headers = (MVE_HEADER, "emitc_mve_float32.h") if variant == "mve" else ("emitc_fpu.h",)
+    limits = tuple(int(known[name] + known["output_offset"]) for name in ("lowest", "highest"))
+    short = variant == "fpu" and limits == DType.INT16.range
+    spec = layer.spec.extended("_full", rounding="s16") if short else layer.spec
+    operator, name = REALS[layer.kernel_name]
+    c = f"emitc_float32x4_{name}(real_a, real_b)" if variant == "mve" else f"real_a {operator} real_b"
+    formula = Formula(f"{layer.kernel_name}_{variant}", c, "")
+    template = f"elementwise/real_binary_{variant}"
+    return replace(layer, template=template, formula=formula, params=params, headers=headers, spec=spec)

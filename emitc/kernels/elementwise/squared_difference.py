@@ -17,8 +17,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef
 from emitc.kernels.elementwise.quantized_operands import CommonScale, common_scale, scales, table_layer, zero_points
 from emitc.kernels.shared.broadcast import broadcast_layer, check_binary, output_shapes, require_broadcast, same_types
-from emitc.kernels.shared.byte_lookup import require_factor, values_of
-from emitc.kernels.shared.pointwise import operand, parser_of, require_types, typed
+from emitc.kernels.shared.pointwise import operand, parser_of, require_factor, require_types, typed, values_of
 from emitc.layer import Layer
 from emitc.numerics.requantize import Clamp, Int64, requantize
 

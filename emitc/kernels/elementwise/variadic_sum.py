@@ -18,7 +18,7 @@ from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes, require_same_quantization
 from emitc.kernels.shared.broadcast import any_operands, fold_layer, output_shapes, require_broadcast, same_types
 from emitc.kernels.shared.pointwise import in_place, operand, plain_numerics, require_types
-from emitc.kernels.shared.scaled_sum import check_sum, rescaled, sum_params
+from emitc.kernels.shared.sums import check_sum, rescaled, sum_params
 from emitc.layer import PLAIN, ByRows, Formula, KernelSpec, Layer, Param, integers
 from emitc.numerics.requantize import Float32, Int64
 from emitc.source import SourceNode

@@ -4,15 +4,15 @@ Pairs of int16 lie in memory as SMLAD takes them, so that only weights are widen
 reaches outside the input there are zeros, and no sum has a term of a zero point. Sums have 32 bits; layers whose sums need
 64 have the portable kernels. The requantization is that of the portable kernels, output by output.
 
-Source of the arithmetic: TFLite 16x8 quantization specification (int16x8.py); ONNX's float32 factor (requantization.py).
+Source of the arithmetic: TFLite 16x8 quantization specification (int16x8.py); ONNX's float32 factor (accumulation.py).
 """
 
 import numpy as np
 
 from emitc.ir import BoundNode, DType
 from emitc.kernels.mac import accumulation, dsp_int8
+from emitc.kernels.mac.accumulation import requantization
 from emitc.kernels.mac.problem import DILATED, FOUR_BITS, ONE_CHANNEL, FoldedWeights, MacProblem, NoKernel, packed_table
-from emitc.kernels.mac.requantization import requantization
 from emitc.kernels.mac.weight_packing import BLOCK, adjacent_order, pack_filter_pairs, pack_filter_quads
 from emitc.kernels.shared.windows import BY_ROWS, whole_window
 from emitc.layer import ByRows, Layer, Param, Scratch, Table

@@ -5,15 +5,17 @@ import numpy as np
 from emitc.errors import EXPORT_AGAIN
 from emitc.ir import BoundNode, DType, Numerics, Shape, Tensor
 from emitc.kernels.contract import illegal, require_dtypes, require_quantization, require_rank, unsupported
-from emitc.kernels.mac.accumulation import bias_of, in_float, weights_of
-from emitc.kernels.mac.requantization import (
+from emitc.kernels.mac.accumulation import (
     BIAS,
     FACTOR_LIMIT,
     SMALLEST_NORMAL,
     WEIGHTS,
+    bias_of,
     float_factors,
+    in_float,
     real_factors,
     reduced,
+    weights_of,
 )
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.windows import Window, image_size, onnx_window, require_output, window_of

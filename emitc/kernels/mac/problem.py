@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 
 from emitc.errors import Reason
 from emitc.ir import Array, BoundNode
-from emitc.kernels.mac.accumulation import bias_inside, pixel_params
-from emitc.kernels.mac.requantization import (
+from emitc.kernels.mac.accumulation import (
     Requantization,
+    bias_inside,
     output_limits,
     output_params,
+    pixel_params,
     requantization,
     requantization_tables,
 )

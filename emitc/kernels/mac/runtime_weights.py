@@ -13,14 +13,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.contract import Parsed, unsupported
 from emitc.kernels.mac import accumulation
-from emitc.kernels.mac.requantization import (
-    BIAS,
-    WEIGHTS,
-    output_params,
-    reduced,
-    requantization,
-    requantization_tables,
-)
+from emitc.kernels.mac.accumulation import BIAS, WEIGHTS, output_params, reduced, requantization, requantization_tables
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import KernelSpec, Layer, Param, Table

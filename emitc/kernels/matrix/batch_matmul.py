@@ -24,8 +24,8 @@ from emitc.kernels.contract import (
     unsupported,
 )
 from emitc.kernels.costs import UNKNOWN, Cost
-from emitc.kernels.mac import block4_float_recurrent
-from emitc.kernels.mac.requantization import FACTOR_LIMIT
+from emitc.kernels.mac import four_channels
+from emitc.kernels.mac.accumulation import FACTOR_LIMIT
 from emitc.kernels.matrix import matmul
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.pointwise import operand, plain_numerics
@@ -183,7 +183,7 @@ KERNELS = (
     KernelDef(
         BatchMatMul, "matrix product, batched", _TYPES, ("BATCH_MATMUL",), from_tflite, check, reference, lower,
         output_shapes=output_shapes,
-        work=work, variants=block4_float_recurrent.variants(_by_rows, matmul.FLOAT_UNIT_COST, matmul.FLOAT_VECTORS_COST),
+        work=work, variants=four_channels.float_variants(_by_rows, matmul.FLOAT_UNIT_COST, matmul.FLOAT_VECTORS_COST),
         cost=replace(UNKNOWN, cases={"float32": Cost(mac=4.6, output=4)}),
         cost_with_vectors=replace(UNKNOWN, cases={"float32": Cost(mac=2.05, output=3)}),
     ),

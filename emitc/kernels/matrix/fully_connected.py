@@ -2,12 +2,24 @@
 
 Shapes  x [..., I] flattened to rows of I, w [O, I], b [O] or none, y [rows, O], or x's leading dimensions with
         keep_num_dims.
-Types   int8, b and accumulator int32; w int4; x and y int16, b int64 or int32 (int16x8.py); float32 (TFLite:
-        fully_connected_float.py); legacy uint8, held as int8 (fully_connected_uint8.py).
+Types   int8, b and accumulator int32; w int4; x and y int16, b int64 or int32 (int16x8.py); float32; legacy
+        uint8, held as int8.
         Computed weights: fully_connected_runtime.py.
         int8 weights with one scale may have a zero point.
 Errors  a weight zero point otherwise; an accumulator that can overflow int32; shuffled weights.
 Source  TFLite 8-bit quantization specification, FULLY_CONNECTED.
+
+float32 of TFLite: y = clamp((x @ w.T) + b), the products summed in order, the bias added last.
+Errors  computed weights; other types in between (hybrid models).
+Source  TFLite Micro's float kernel, for the order of the sums.
+
+Legacy uint8: y = clamp(y_zero + round((bias + sum((x - x_zero) * (w - w_zero))) * factor)).
+Types   x, w and y int8, 128 lower than in the model; bias and sum int32.
+        factor = x_scale * w_scale / y_scale in double; the one rounding takes ties away from zero.
+Errors  factors of 2**20 or more, and sums that it takes out of int32. Also factors for which the engine's product in double,
+        itself rounded to 53 bits, makes a tie of what is none.
+Source  LiteRT's reference kernel, measured: sums next to every tie, where a Q31 multiplier, the float32 product of the scales,
+        and ties upward or to even all give other results.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,31 +31,125 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, require_rank, requires, unsupported
 from emitc.kernels.costs import Cost, Costs
-from emitc.kernels.mac import (
-    accumulation,
-    block4_float_conv,
-    dsp_int8,
-    int16_dsp_mve,
-    mve_int8,
-    rvv_int8,
-    scalar_int8,
-    xpulp_int8,
+from emitc.kernels.mac import accumulation, dsp_int8, four_channels, int16_dsp_mve, mve_int8, riscv_int8, scalar_int8
+from emitc.kernels.mac.accumulation import (
+    BIAS,
+    WEIGHTS,
+    Accumulating,
+    bias_of,
+    input_offset,
+    int32_sums,
+    output_limits,
+    requantization,
+    weights_of,
 )
 from emitc.kernels.mac.operand_checks import (
     check_accumulator,
     check_float_operands,
     check_operands,
+    require_bias_length,
+    require_constants,
     require_fitting_rows,
+    require_float_dtypes,
     rows_shape,
 )
 from emitc.kernels.mac.problem import MacProblem, maker
-from emitc.kernels.mac.requantization import WEIGHTS, Accumulating, int32_sums
-from emitc.kernels.matrix import fully_connected_float, fully_connected_runtime, fully_connected_uint8
-from emitc.kernels.shared.pointwise import operand
+from emitc.kernels.matrix import fully_connected_runtime
+from emitc.kernels.shared.pointwise import bound_params, bounded, operand
 from emitc.kernels.shared.windows import ACTIVATIONS
-from emitc.layer import Layer
-from emitc.numerics.requantize import activation_clamp
+from emitc.layer import KernelSpec, Layer, Param, Table, integers
+from emitc.numerics.requantize import INT32_MAX, Clamp, activation_clamp, double_shows, exact_multiplier_of
 from emitc.source import SourceNode
+
+
+def _plain_floats(bound: BoundNode) -> bool:
+    """Whether inputs and weights are float32 in a TFLite model."""
+    floats = bound.input(0).dtype is DType.FLOAT32 and bound.input(WEIGHTS).dtype is DType.FLOAT32
+    return floats and bound.node.op.numerics is Numerics.TFLITE
+
+
+def _check_float(bound: BoundNode) -> None:
+    """Refuses what the module's docstring lists, and a bias of another length."""
+    require_float_dtypes(bound)
+    require_constants(bound)
+    require_bias_length(bound, bound.input(WEIGHTS).shape[0])
+
+
+def _bias(bound: BoundNode) -> Array:
+    bias = bound.optional(BIAS)
+    return np.zeros(bound.input(WEIGHTS).shape[0], np.float32) if bias is None else bias.array()
+
+
+def _float_reference(bound: BoundNode, activation: str, inputs: Sequence[Array | None]) -> Array:
+    """In double, rounded to float32."""
+    assert inputs[0] is not None
+    weights = bound.input(WEIGHTS).array().astype(np.float64)
+    with np.errstate(all="ignore"):  # infinite weights give no number, as in the C
+        rows = inputs[0].astype(np.float64).reshape(-1, weights.shape[1]) @ weights.T + _bias(bound).astype(np.float64)
+        return bounded(rows.reshape(bound.output.shape).astype(np.float32), activation, DType.FLOAT32)
+
+
+def _float_layer(bound: BoundNode, activation: str) -> Layer:
+    w = bound.input(WEIGHTS)
+    out, depth = w.shape
+    rows = bound.input(0).elements // depth
+    tables = (
+        Table("weights", "float", tuple(w.array().reshape(-1).tolist()), f"weights {out}x{depth}", pixels_per_load=0),
+        Table("bias", "float", tuple(_bias(bound).tolist()), "bias per output"),
+    )
+    params = (*integers(**{"rows": rows, "in": depth, "out": out}), *bound_params(activation, DType.FLOAT32))
+    return Layer("matrix/fully_connected_float", "portable", (0,), tables, params, macs=rows * out * depth)
+
+
+def _as_pixels(layer: Layer) -> Layer:
+    """The same layer as a 1x1 convolution of as many images of one pixel as it has rows."""
+    values = {param.name: param for param in layer.params}
+    window = accumulation.pixel_params(*(int(values[name].value) for name in ("rows", "in", "out")))
+    return replace(
+        layer,
+        params=(*window, accumulation.groups_param(1), values["low"], values["high"]),
+        spec=KernelSpec("_bounded", clamped=True, bias_last=True),
+    )
+
+
+PORTABLE_ONLY = "one rounding of a product in double"
+_FACTOR_LIMIT = 2.0**20
+_BYTE = 256
+
+
+def _check_uint8(bound: BoundNode) -> None:
+    """Refuses factors for which integers cannot give the engine's results."""
+    factor = requantization(bound).exact
+    filters, y = weights_of(bound).astype(np.int64), bound.output
+    reach = int(np.abs(filters).sum(axis=1).max()) * _BYTE + int(np.abs(bias_of(bound, len(filters))).max())
+    zero = y.zero_point
+    if not 0.0 < factor < _FACTOR_LIMIT or min(reach, INT32_MAX) * factor > INT32_MAX - _BYTE:
+        why = f"sums up to {reach} are multiplied by {factor!r}, which leaves int32"
+    elif double_shows(factor, y.dtype.range[0] - zero, y.dtype.range[1] - zero):
+        why = f"the product with {factor!r} in double, as LiteRT computes it, is rounded twice for some sum"
+    else:
+        return
+    raise unsupported(bound, "of uint8 with these scales is not supported", why, "quantize the model to int8", y)
+
+
+def _uint8_layer(bound: BoundNode, clamp: Clamp, rows: int, *, folded: bool) -> Layer:
+    out, depth = bound.input(WEIGHTS).shape
+    w = bound.input(WEIGHTS)
+    factor = exact_multiplier_of(requantization(bound).exact)
+    tables = (
+        Table("weights", "int8_t", tuple(w.array().reshape(-1).tolist()), "weights", pixels_per_load=0),
+        Table("bias", "int32_t", tuple(bias_of(bound, out).tolist()), "bias per output channel"),
+    )
+    params = (
+        *integers(**{"rows": rows, "in": depth, "out": out}),
+        input_offset(bound, folded=folded),
+        Param("weight_offset", "int32_t", -w.zero_point, "minus the zero point"),
+        Param("factor_high", "uint32_t", factor.high, "of 53 bits"),
+        Param("factor_low", "uint32_t", factor.low),
+        Param("right", "int32_t", factor.right, "right shift of the product, in addition to 32 bits"),
+        *output_limits(bound, clamp),
+    )
+    return Layer("matrix/fully_connected_once", "portable", (0,), tables, params, macs=rows * out * depth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +190,9 @@ def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
     op, w = bound.op(FullyConnected), bound.input(WEIGHTS)
     require_rank(bound, w, 2)
-    in_float = accumulation.in_float(bound) or fully_connected_float.applies(bound)
-    if fully_connected_float.applies(bound):
-        fully_connected_float.check(bound)
+    in_float = accumulation.in_float(bound) or _plain_floats(bound)
+    if _plain_floats(bound):
+        _check_float(bound)
     elif in_float:
         check_float_operands(bound, w.shape[0])
     else:
@@ -104,7 +210,7 @@ def check(bound: BoundNode) -> None:
         filters = accumulation.weights_of(bound).astype(np.int64)
         check_accumulator(bound, filters, folded=op.zero_point_folded)
     if op.rounds_once:
-        fully_connected_uint8.check(bound)
+        _check_uint8(bound)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -115,8 +221,8 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """One matrix product in int64."""
     op, x, w, y = bound.op(FullyConnected), bound.input(0), bound.input(WEIGHTS), bound.output
-    if fully_connected_float.applies(bound):
-        return (fully_connected_float.reference(bound, op.activation, inputs),)
+    if _plain_floats(bound):
+        return (_float_reference(bound, op.activation, inputs),)
     if accumulation.in_float(bound):
         values, weights, bias = accumulation.float_reference(bound, inputs)
         with np.errstate(all="ignore"):  # infinite weights give no number, as in the C
@@ -132,14 +238,14 @@ def lower(bound: BoundNode) -> Layer:
     """A matrix product, four output channels at a time."""
     op, (out, depth) = bound.op(FullyConnected), bound.input(WEIGHTS).shape
     rows = bound.input(0).elements // depth
-    if fully_connected_float.applies(bound):
-        return fully_connected_float.layer(bound, op.activation)
+    if _plain_floats(bound):
+        return _float_layer(bound, op.activation)
     if accumulation.in_float(bound):
         params = (*accumulation.pixel_params(rows, depth, out), accumulation.groups_param(1))
         return accumulation.float_layer(bound, params, op.activation, bias_last=op.bias_last)
     clamp = activation_clamp(op.activation, bound.output)
     if op.rounds_once:
-        return fully_connected_uint8.layer(bound, clamp, rows, folded=op.zero_point_folded)
+        return _uint8_layer(bound, clamp, rows, folded=op.zero_point_folded)
     return accumulation.matrix_product(bound, clamp, folded=op.zero_point_folded)
 
 
@@ -159,8 +265,8 @@ def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
 
     def made(bound: BoundNode) -> Layer | str:
         layer = lower(bound)
-        pixels = fully_connected_float.pixels(layer) if fully_connected_float.applies(bound) else layer
-        return block4_float_conv.product(bound, pixels, instructions)
+        pixels = _as_pixels(layer) if _plain_floats(bound) else layer
+        return four_channels.float_product(bound, pixels, instructions)
 
     return made
 
@@ -170,18 +276,14 @@ def work(bound: BoundNode) -> int:
 
 
 _QUANTIZED = (
-    requires(lambda bound: not fully_connected_float.applies(bound), "its values are float32", "a quantized model"),
-    requires(lambda bound: not bound.op(FullyConnected).rounds_once, fully_connected_uint8.PORTABLE_ONLY),
+    requires(lambda bound: not _plain_floats(bound), "its values are float32", "a quantized model"),
+    requires(lambda bound: not bound.op(FullyConnected).rounds_once, PORTABLE_ONLY),
 )
 _INT8 = (*_QUANTIZED, dsp_int8.refusal)
 _INT8_ZERO = (*_QUANTIZED, partial(dsp_int8.refusal, zero=True))
 """With weights that have one zero point, too."""
 _INT16 = (*_QUANTIZED, requires(int16_dsp_mve.applies, "its values are not int16"))
-_FLOAT = (
-    requires(
-        lambda bound: fully_connected_float.applies(bound) or accumulation.in_float(bound), "its values are integers"
-    ),
-)
+_FLOAT = (requires(lambda bound: _plain_floats(bound) or accumulation.in_float(bound), "its values are integers"),)
 _WORDS = Cost(mac=2.2, output=16, once=100)
 _VARIANTS = (
     Variant(
@@ -209,12 +311,12 @@ _VARIANTS = (
         Costs("qemu_m4 at 0a67a04, 2026-11-22", Cost(mac=1.4, output=16, once=60)), (DType.INT16,), _INT16,
     ),
     Variant(
-        "xpulp", "xpulp", _integers(xpulp_int8.convolution),
+        "xpulp", "xpulp", _integers(riscv_int8.xpulp_convolution),
         Costs("rtl_cv32e40p_xpulp at 488ad82, 2026-11-26", Cost(mac=0.563, output=16, once=60)), applies=_INT8,
     ),
     Variant(
-        "rvv", "rvv", _integers(rvv_int8.convolution),
-        Costs("qemu_rv32v at 4e7c5a1, 2026-11-27", Cost(mac=0.5, output=1.5, once=100), factor=rvv_int8.share_of_lanes),
+        "rvv", "rvv", _integers(riscv_int8.rvv_convolution),
+        Costs("qemu_rv32v at 4e7c5a1, 2026-11-27", Cost(mac=0.5, output=1.5, once=100), factor=riscv_int8.share_of_lanes),
         applies=_INT8,
     ),
     Variant(

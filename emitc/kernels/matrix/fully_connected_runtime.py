@@ -15,6 +15,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Shape
 from emitc.kernels.contract import KernelDef, require_rank
 from emitc.kernels.mac import accumulation, runtime_weights
+from emitc.kernels.mac.accumulation import BIAS, WEIGHTS, Accumulating, output_limits, reduced, requantization
 from emitc.kernels.mac.operand_checks import (
     check_operands,
     require_bias_length,
@@ -22,10 +23,8 @@ from emitc.kernels.mac.operand_checks import (
     require_float_dtypes,
     rows_shape,
 )
-from emitc.kernels.mac.requantization import BIAS, WEIGHTS, Accumulating, output_limits, reduced, requantization
 from emitc.kernels.shared import int16x8
-from emitc.kernels.shared.float_activation import bound_params, bounded
-from emitc.kernels.shared.pointwise import operand
+from emitc.kernels.shared.pointwise import bound_params, bounded, operand
 from emitc.kernels.shared.windows import WINDOW_PARAMS
 from emitc.layer import KernelSpec, Layer, Param, Table, integers
 from emitc.numerics.requantize import activation_clamp, reduced_multiplier

@@ -6,6 +6,19 @@ must not change.
 Negative indices count from the end. Constant indices are settled here: at equal distances (one index, say) they are a plain
 copy. An index that is computed and lies outside the tensor is limited to it, where ONNX Runtime gives up and TFLite Micro reads
 foreign memory. TFLite has no negative indices; constant ones are refused.
+
+GATHER_ND: elements or slices of a tensor, each chosen by a tuple of indices.
+
+Shapes  x [n0, ..., nk-1, b...], indices [i..., k], y [i..., b...].   Types  x any, indices int32 or int64; scale and zero point
+must not change.
+A constant index outside its dimension is refused; a computed one is limited to it, where TFLite Micro gives up.
+
+EMBEDDING_LOOKUP: rows of a table, chosen by indices.
+
+Shapes  indices [n], table [rows, ...], y [n, ...].
+Types   indices int32. Table and y float32 or int8, copied; a table of int8 without a zero point also as float32, times its scale.
+An index that lies outside is limited to the table, where TFLite Micro gives up; a negative one counts from the end.
+Source  TFLite Micro's kernel.
 """
 
 import math
@@ -14,13 +27,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed, unsupported
-from emitc.kernels.shared.axis_gather import pick_layer, picked, require_pickable
-from emitc.kernels.shared.joined_rows import axis_of
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import (
+    KernelDef,
+    Parsed,
+    illegal,
+    parser,
+    require_dtypes,
+    require_quantization,
+    require_same_quantization,
+    unsupported,
+)
+from emitc.kernels.shared.byte_moves import (
+    axis_of,
+    data_operands,
+    pick_layer,
+    picked,
+    require_pickable,
+    require_same_values,
+    strides,
+)
 from emitc.kernels.shared.pointwise import operand
-from emitc.kernels.shared.strided_copy import data_operands, require_same_values
-from emitc.layer import Layer, Param
+from emitc.layer import KernelSpec, Layer, Param, Table, integers
 from emitc.numerics.requantize import Int64
 from emitc.source import SourceNode
 
@@ -140,6 +168,122 @@ def _transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
     return replace(op, axis=permutation[op.axis])
 
 
+@dataclass(frozen=True, slots=True)
+class GatherNd(Op):
+    """shape: of the indices. indices: row-major; None where they are computed."""
+
+    shape: Shape
+    indices: tuple[int, ...] | None
+
+
+def _nd_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((2, 2))
+    x, indices = node.input(0), node.input(_INDICES)
+    if indices.dtype not in ("int32", "int64") or not indices.shape or not 0 < indices.shape[-1] <= len(x.shape):
+        why = f"int32 or int64 is expected, in tuples of 1 to {len(x.shape)}"
+        raise node.refusal(f"has indices {indices.describe()}", why, tensor=indices)
+    if indices.data is None:
+        return Parsed(GatherNd(indices.shape, None), (0, _INDICES))
+    chosen = indices.array().astype(np.int64).reshape(-1, indices.shape[-1])
+    if ((chosen < 0) | (chosen >= np.array(x.shape[: chosen.shape[1]]))).any():
+        raise node.refusal("takes elements outside its input", f"the input is {list(x.shape)}", tensor=indices)
+    return Parsed(GatherNd(indices.shape, tuple(chosen.reshape(-1).tolist())))
+
+
+def _check_nd(bound: BoundNode) -> None:
+    require_same_values(bound, bound.input(0), bound.output)
+    if math.prod(bound.op(GatherNd).shape) == 0 or bound.input(0).elements == 0:
+        raise unsupported(bound, "of nothing is not supported", "there is nothing to choose", "remove the operator")
+
+
+def _nd_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The indices' shape without its last dimension, then what of the input they leave."""
+    shape = bound.op(GatherNd).shape
+    return ((*shape[:-1], *bound.input(0).shape[shape[-1] :]),)
+
+
+def _nd_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    op, values = bound.op(GatherNd), operand(bound, inputs, 0)
+    chosen = np.asarray(operand(bound, inputs, _INDICES) if op.indices is None else op.indices, np.int64)
+    width = op.shape[-1]
+    tuples = np.clip(chosen.reshape(-1, width), 0, np.array(values.shape[:width]) - 1)
+    return (values[tuple(tuples.T)].reshape(_nd_shapes(bound)[0]),)
+
+
+def _lower_nd(bound: BoundNode) -> Layer:
+    op, x = bound.op(GatherNd), bound.input(0)
+    width = op.shape[-1]
+    operands, tables = data_operands(x)
+    tables += (
+        Table("sizes", "int32_t", x.shape[:width], "dimensions that the indices choose from"),
+        Table("steps", "int32_t", strides(x.shape, x.dtype.bytes)[:width], "bytes from one to the next along each"),
+    )
+    if op.indices is None:
+        operands = (*operands, _INDICES)
+    else:
+        tables += (Table("indices", "int32_t", op.indices, f"tuples of {width}"),)
+    params = (
+        Param("count", "int32_t", math.prod(op.shape[:-1]), "tuples"),
+        Param("width", "int32_t", width, "indices of a tuple"),
+        Param("slice_bytes", "int32_t", math.prod(x.shape[width:]) * x.dtype.bytes),
+    )
+    return Layer("movement/gather_nd", "portable", operands, tables, params)
+
+
+_TABLE = 1
+_TYPES = (DType.FLOAT32, DType.INT8)
+
+
+class EmbeddingLookup(Op):
+    """Rows by number."""
+
+
+def _hybrid(bound: BoundNode) -> bool:
+    return bound.input(_TABLE).dtype is not bound.output.dtype
+
+
+def _check_lookup(bound: BoundNode) -> None:
+    indices, table, y = bound.input(0), bound.input(_TABLE), bound.output
+    pairs = [(t, t) for t in _TYPES] + [(DType.INT8, DType.FLOAT32)]
+    require_dtypes(bound, [(DType.INT32, *pair) for pair in pairs])
+    if len(indices.shape) != 1 or len(table.shape) < 2 or 0 in (*indices.shape, *table.shape):
+        raise illegal(
+            bound,
+            "has a table or indices of another rank",
+            f"indices {list(indices.shape)} and a table {list(table.shape)}, one dimension and two or more are expected",
+            tensor=table,
+        )
+    if _hybrid(bound):
+        require_quantization(bound, table)
+        if table.zero_point:
+            why = "rows become float32 by a scale alone"
+            raise illegal(bound, "has a table with a zero point", why, "quantize the table symmetrically", table)
+    elif table.quantization and y.quantization:
+        require_same_quantization(bound, table, y)
+
+
+def _lookup_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    indices, table = operand(bound, inputs, 0).astype(np.int64), operand(bound, inputs, _TABLE)
+    rows = table[np.clip(np.where(indices < 0, indices + len(table), indices), 0, len(table) - 1)]
+    if not _hybrid(bound):
+        return (rows,)
+    return (rows.astype(np.float32) * np.float32(bound.input(_TABLE).scale),)
+
+
+def _lower_lookup(bound: BoundNode) -> Layer:
+    """The copies of a GATHER along the first dimension, or a multiplication by the scale."""
+    indices, table = bound.input(0), bound.input(_TABLE)
+    width = math.prod(table.shape[1:])
+    numbers = integers(size=(table.shape[0], "rows to choose from"), count=(indices.elements, "indices"))
+    if not _hybrid(bound):
+        blocks = integers(batches=1, blocks=1)
+        copied = (*blocks, *numbers, Param("slice_bytes", "int32_t", width * table.dtype.bytes))
+        operands, tables = data_operands(table, _TABLE, "rows")
+        return Layer("movement/gather", "portable", (*operands, 0), tables, copied)
+    params = (*numbers, Param("width", "int32_t", width, "of a row"), Param("scale", "float", table.scale))
+    return Layer("movement/embedding_lookup", "portable", (0, _TABLE), params=params, spec=KernelSpec(y="float"))
+
+
 KERNELS = (
     KernelDef(
         Gather,
@@ -152,5 +296,25 @@ KERNELS = (
         output_shapes=_output_shapes,
         transposed=_transposed,
         moves=True,
+    ),
+    KernelDef(
+        GatherNd,
+        "elements or slices of a tensor chosen by tuples of indices",
+        tflite={"GATHER_ND": _nd_from_tflite},
+        check=_check_nd,
+        reference=_nd_reference,
+        lower=_lower_nd,
+        output_shapes=_nd_shapes,
+        moves=True,
+    ),
+    KernelDef(
+        EmbeddingLookup,
+        "rows of a table chosen by indices",
+        _TYPES,
+        tflite={"EMBEDDING_LOOKUP": parser(EmbeddingLookup(), inputs=2)},
+        check=_check_lookup,
+        reference=_lookup_reference,
+        lower=_lower_lookup,
+        output_shapes=lambda bound: ((*bound.input(0).shape, *bound.input(_TABLE).shape[1:]),),
     ),
 )

@@ -1,28 +1,143 @@
-"""PAD, PADV2 and ONNX's Pad: the input inside a larger tensor of one value.
+"""PAD, PADV2, MIRROR_PAD and ONNX's Pad: the input inside a larger tensor, of one value or of the input's own elements.
 
 Shapes  x [d0, ...], y [before_i + d_i + after_i, ...].   Types  any; scale and zero point must not change.
 PAD fills with the real value 0: the output's zero point for int8 and uint8, 0 for every other type. PADV2 brings its value
 as a third input, quantized like the output.
 ONNX pads with a number of its own (an attribute up to version 10, an input from 11 on, 0 by default); where the operator works
-on real values that were quantized, with the quantized value. `pad_modes.py` has other modes and negative paddings.
-Source  TFLite Micro's PAD, which takes a third input under either name.
+on real values that were quantized, with the quantized value.
+Negative paddings remove elements; then, over what is left, the elements around it are
+    constant  a value,
+    reflect   mirrored at the first and the last element, which are not repeated,
+    symmetric mirrored at the ends of the first and the last element, which are repeated (TFLite's MIRROR_PAD),
+    edge      the first and the last element,
+    wrap      those of the other end.
+Source  TFLite Micro's PAD, which takes a third input under either name. The order of removal and padding is ONNX Runtime's.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from emitc.errors import CannotCompile
-from emitc.ir import Array, BoundNode, DType, Numerics
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, unsupported
-from emitc.kernels.movement import pad_modes
-from emitc.kernels.movement.pad_modes import MODES, BorderPad, CroppingPad, PaddedOp, output_shapes, transposed
-from emitc.kernels.shared import strided_copy
+from emitc.kernels.shared import byte_moves
+from emitc.kernels.shared.byte_moves import OUTSIDE, pick_layer, picked, require_pickable, require_same_values
 from emitc.kernels.shared.integer_attributes import axes_of, integer_list
 from emitc.kernels.shared.pointwise import dequantized, filling, operand
 from emitc.layer import Layer, Table
+from emitc.numerics.requantize import Int64
 from emitc.source import SourceNode
+
+MODES = ("constant", "reflect", "edge", "wrap")
+_TFLITE_MODES = ("reflect", "symmetric")
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedOp(Op):
+    """paddings: elements before and after, per dimension; negative ones are removed."""
+
+    paddings: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BorderPad(PaddedOp):
+    """mode: what lies around the input."""
+
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class CroppingPad(BorderPad):
+    """value: what constant padding holds, where elements are removed from other dimensions."""
+
+    value: int | float
+
+
+def _mirror_from_tflite(node: SourceNode) -> Parsed:
+    """MIRROR_PAD: constant paddings [rank, 2]; a side is at most as long as what it mirrors."""
+    node.counts((2, 2))
+    shape, flat = node.input(0).shape, node.constant_integers(1, "paddings")
+    mode = _TFLITE_MODES[node.integer("mode", 0, 0, 1)]
+    most = [size - (mode == "reflect") for size in shape]
+    paddings = tuple(zip(flat[::2], flat[1::2], strict=False))
+    if len(flat) != 2 * len(shape) or any(
+        not 0 <= n <= m for pair, m in zip(paddings, most, strict=True) for n in pair
+    ):
+        why = f"a pair for each dimension of {list(shape)} is expected, none over what it mirrors"
+        raise node.refusal(f"has the paddings {list(flat)}", why)
+    return Parsed(BorderPad(paddings, mode))
+
+
+def _around(positions: Int64, size: int, mode: str) -> Int64:
+    """Positions inside 0 to size - 1 for those that may lie outside."""
+    if mode == "edge":
+        return np.clip(positions, 0, size - 1)
+    if mode == "wrap":
+        return positions % size
+    if mode == "reflect":
+        period = max(2 * (size - 1), 1)
+        folded = positions % period
+        return np.minimum(folded, period - folded) if size > 1 else np.zeros_like(positions)
+    if mode == "symmetric":
+        return np.minimum(positions % (2 * size), 2 * size - 1 - positions % (2 * size))
+    return np.where((positions < 0) | (positions >= size), OUTSIDE, positions)
+
+
+def _positions(bound: BoundNode) -> tuple[Int64, ...]:
+    op, positions = bound.op(BorderPad), []
+    for size, (before, after) in zip(bound.input(0).shape, op.paddings, strict=True):
+        first = max(-before, 0)
+        left = size - first - max(-after, 0)
+        inside = _around(np.arange(-max(before, 0), left + max(after, 0)), left, op.mode)
+        positions.append(np.where(inside == OUTSIDE, OUTSIDE, inside + first))
+    return tuple(positions)
+
+
+def _fill(bound: BoundNode) -> int | float:
+    op = bound.node.op
+    return filling(bound, op.value) if isinstance(op, CroppingPad) else 0
+
+
+def _check_border(bound: BoundNode) -> None:
+    """Refuses a change of type, scale or zero point, removal of everything, and tables that are too large."""
+    x, op = bound.input(0), bound.op(BorderPad)
+    require_same_values(bound, x, bound.output)
+    left = [size + min(before, 0) + min(after, 0) for size, (before, after) in zip(x.shape, op.paddings, strict=True)]
+    if min(left, default=1) <= 0:
+        why = f"paddings {[list(pair) for pair in op.paddings]} of {list(x.shape)}"
+        raise unsupported(bound, "that removes the whole input is not supported", why, "remove the operator")
+    (shape,) = output_shapes(bound)
+    if max(shape, default=1) > 1 << 26:
+        why = "the output would not fit any microcontroller"
+        hint = "the file is damaged, or the model is not meant for one"
+        raise unsupported(bound, f"to {list(shape)} is not supported", why, hint)
+    require_pickable(bound, x.shape, _positions(bound))
+
+
+def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """Each dimension with its paddings."""
+    pairs = zip(bound.input(0).shape, bound.op(PaddedOp).paddings, strict=True)
+    return (tuple(before + size + after for size, (before, after) in pairs),)
+
+
+def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
+    """Each dimension's paddings where the dimension was."""
+    op = bound.op(PaddedOp)
+    return replace(op, paddings=tuple(op.paddings[i] for i in np.argsort(permutation)))
+
+
+_kernel = partial(
+    KernelDef,
+    check=_check_border,
+    reference=lambda bound, inputs: (picked(operand(bound, inputs, 0), _positions(bound), _fill(bound)),),
+    lower=lambda bound: pick_layer(bound, bound.input(0).shape, _positions(bound), _fill(bound)),
+    output_shapes=output_shapes,
+    transposed=transposed,
+)
+
 
 _VALUE = 1
 """The operand that holds the value, where it is not known when the model is read."""
@@ -124,12 +239,12 @@ def _from_onnx(node: SourceNode) -> Parsed:
     return Parsed(CroppingPad(paddings, mode, value))
 
 
-def _walk(bound: BoundNode) -> strided_copy.StridedLoop:
+def _walk(bound: BoundNode) -> byte_moves.StridedLoop:
     """Forward through the input, into its place in the output."""
     x, paddings = bound.input(0), bound.op(Pad).paddings
-    y_steps = strided_copy.strides(output_shapes(bound)[0], x.dtype.bytes)
+    y_steps = byte_moves.strides(output_shapes(bound)[0], x.dtype.bytes)
     start = sum(before * step for (before, _), step in zip(paddings, y_steps, strict=True))
-    return strided_copy.walk(x.shape, strided_copy.strides(x.shape, x.dtype.bytes), y_steps, x.dtype.bytes, 0, start)
+    return byte_moves.walk(x.shape, byte_moves.strides(x.shape, x.dtype.bytes), y_steps, x.dtype.bytes, 0, start)
 
 
 def padding_value(bound: BoundNode) -> int | float | None:
@@ -150,18 +265,18 @@ def padding_value(bound: BoundNode) -> int | float | None:
 
 def _check(bound: BoundNode) -> None:
     if isinstance(bound.node.op, BorderPad):
-        pad_modes.check(bound)
+        _check_border(bound)
         return
     if bound.node.op.numerics is Numerics.TFLITE:
-        strided_copy.require_same_type(bound)
+        byte_moves.require_same_type(bound)
     else:
         _check_onnx(bound)
-    strided_copy.require_depth(bound, _walk(bound))
+    byte_moves.require_depth(bound, _walk(bound))
 
 
 def _check_onnx(bound: BoundNode) -> None:
     x = bound.input(0)
-    strided_copy.require_same_values(bound, x, bound.output)
+    byte_moves.require_same_values(bound, x, bound.output)
     value = bound.optional(_VALUE)
     computed = value is not None and not value.is_constant
     if value is not None and computed and (value.dtype, value.quantization) != (x.dtype, x.quantization):
@@ -179,24 +294,31 @@ def _lower(bound: BoundNode) -> Layer:
     """The output filled with the value, then the input copied into it; padding by nothing is one copy."""
     op, x = bound.op(Pad), bound.input(0)
     if not any(map(any, op.paddings)):
-        return strided_copy.move_layer(bound, _walk(bound))
+        return byte_moves.move_layer(bound, _walk(bound))
     filled = padding_value(bound)
     if filled is None:
         # Both operands are passed to the layer, also where x is a constant.
-        plain = strided_copy.move_layer(replace(bound, inputs=(replace(x, data=None),)), _walk(bound), _UNKNOWN)
+        plain = byte_moves.move_layer(replace(bound, inputs=(replace(x, data=None),)), _walk(bound), _UNKNOWN)
         return replace(plain, operands=(0, _VALUE), tables=())
     value = np.array([filled], x.dtype.value)
     fill_bytes = value.view(np.int8 if x.dtype is DType.INT8 else np.uint8)
     if (fill_bytes == fill_bytes[0]).all():
-        return strided_copy.move_layer(
-            bound, _walk(bound), strided_copy.values_table("padding_byte", fill_bytes[:1], "every byte of the padding")
+        return byte_moves.move_layer(
+            bound, _walk(bound), byte_moves.values_table("padding_byte", fill_bytes[:1], "every byte of the padding")
         )
-    return strided_copy.move_layer(
-        bound, _walk(bound), strided_copy.values_table("padding", value, "one element of the padding")
+    return byte_moves.move_layer(
+        bound, _walk(bound), byte_moves.values_table("padding", value, "one element of the padding")
     )
 
 
 KERNELS = (
+    _kernel(
+        BorderPad,
+        "the tensor inside a larger one of its own values",
+        tflite={"MIRROR_PAD": _mirror_from_tflite},
+        moves=True,
+    ),
+    _kernel(CroppingPad, "a part of the tensor inside a larger one of a constant value"),
     KernelDef(
         Pad,
         "the tensor inside a larger one of a constant value",

@@ -7,10 +7,18 @@ negative positions count from the end, then all are limited to the tensor; a set
 the tensor's own end in the direction of the stride; a set bit of shrink_axis_mask takes the one element at `begin`.
 ONNX's Slice: as STRIDED_SLICE without masks, along the axes that it lists; a start before the front is the front, also where
 the step is negative. Lists are attributes up to version 9, inputs from 10 on.
-ellipsis_mask and new_axis_mask are written out while parsing (strided_slice_masks.py).
+A set bit of ellipsis_mask stands for all elements of as many dimensions as the others leave; a set bit of new_axis_mask for a
+new dimension of size 1 in the output, which reads none of the input. Dimensions after the last position are whole.
+LiteRT's reference kernel has these two masks, and does what numpy's `...` and `None` do. TFLite Micro does not have them.
 Source  TFLite Micro's STRIDED_SLICE, which lets begin_mask win over `begin` also where the axis shrinks.
-Errors  `offset`, which TFLite Micro ignores, and lists shorter than the rank, which it
-reads beyond their end: what such a model means there is not defined.
+Errors  `offset`, which TFLite Micro ignores, and lists shorter than the rank, which it reads beyond their end: what such a model
+        means there is not defined.
+
+DYNAMIC_UPDATE_SLICE: a tensor with a part of it overwritten, at a place that is computed.
+
+Shapes  x any of rank 1 or more, update of its rank and no larger, start [rank], y as x.   Types  any, start int32 or int64.
+Each start is limited to where the update fits. y may be x, so that a cache is updated where it lies.
+Source  TFLite Micro's kernel.   Errors  updates that need more than four nested loops; a change of scale or zero point.
 """
 
 from collections.abc import Sequence
@@ -19,13 +27,68 @@ from functools import partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed
-from emitc.kernels.movement.strided_slice_masks import written_out
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import KernelDef, Parsed, illegal, parser, unsupported
+from emitc.kernels.shared.byte_moves import (
+    StridedLoop,
+    move_layer,
+    require_depth,
+    require_same_type,
+    require_same_values,
+    strides,
+    walk,
+)
 from emitc.kernels.shared.integer_attributes import axes_of, integer_list
 from emitc.kernels.shared.pointwise import operand
-from emitc.kernels.shared.strided_copy import StridedLoop, move_layer, require_depth, require_same_type, strides, walk
+from emitc.layer import KernelSpec, Layer, Param, Table, in_step, integers
 from emitc.source import SourceNode
+
+Lists = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+def written_out(
+    node: SourceNode, lists: Lists, masks: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Begins, ends, strides and (begin, end, shrink) masks for every input dimension, and the places of new output dimensions.
+
+    lists: begins, ends and strides as the file has them. Places are those in the output, ascending. Raises what is wrong: lists
+    of different lengths, more than one ellipsis, more positions than dimensions.
+    """
+    rank, count = len(node.input(0).shape), len(lists[0])
+    ellipsis, new = node.integer("ellipsis_mask", 0), node.integer("new_axis_mask", 0)
+    dots = [i for i in range(count) if ellipsis >> i & 1]
+    fresh = [i for i in range(count) if new >> i & 1 and i not in dots]
+    covered = rank - (count - len(dots) - len(fresh))
+    if len({len(values) for values in lists}) != 1 or len(dots) > 1 or covered < 0:
+        what = f"has {', '.join(str(len(values)) for values in lists)} begins, ends and strides"
+        why = f"with {len(dots)} ellipses and {len(fresh)} new dimensions they do not fit {rank} dimensions"
+        raise node.refusal(what, why, tensor=node.input(0))
+    if dots and not covered:
+        what = "with an ellipsis for no dimension is not supported"
+        why = "LiteRT takes it for one all the same, and leaves out a position after it"
+        raise node.unsupported(what, why, "export the model without the ellipsis")
+    begins: list[int] = []
+    ends: list[int] = []
+    steps: list[int] = []
+    bits = [0, 0, 0]
+    inserted: list[int] = []
+    place = 0
+    # Without an ellipsis, one at the end is meant.
+    for i in range(count if dots else count + 1):
+        if i in fresh:
+            inserted.append(place)
+            place += 1
+            continue
+        whole = i in dots or i == count
+        for _ in range(covered if whole else 1):
+            axis = len(begins)
+            begins.append(0 if whole else lists[0][i])
+            ends.append(0 if whole else lists[1][i])
+            steps.append(1 if whole else lists[2][i])
+            for which, mask in enumerate(masks):
+                bits[which] |= (int(which < 2) if whole else mask >> i & 1) << axis
+            place += not bits[2] >> axis & 1
+    return tuple(begins), tuple(ends), tuple(steps), tuple(bits), tuple(inserted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +242,73 @@ _kernel = partial(
     lower=lambda bound: move_layer(bound, _walk(bound)),
     output_shapes=_output_shapes,
 )
+
+
+_UPDATE, _START = 1, 2
+_LOOPS = 4
+_INDICES = (DType.INT32, DType.INT64)
+
+
+class DynamicUpdateSlice(Op):
+    """x, and in it the update."""
+
+
+def _update_walk(bound: BoundNode) -> StridedLoop:
+    x, update = bound.input(0), bound.input(_UPDATE)
+    size = x.dtype.bytes
+    return walk(update.shape, strides(update.shape, size), strides(x.shape, size), size)
+
+
+def _check_update(bound: BoundNode) -> None:
+    x, update, start = bound.input(0), bound.input(_UPDATE), bound.input(_START)
+    if start.dtype not in _INDICES:
+        raise illegal(bound, f"has a start of type {start.dtype.value}", "int32 or int64 is expected", tensor=start)
+    fits = len(x.shape) == len(update.shape) and all(a >= b > 0 for a, b in zip(x.shape, update.shape, strict=True))
+    if not x.shape or not fits or start.shape != (len(x.shape),):
+        why = f"{list(update.shape)} into {list(x.shape)}, at a start of shape {list(start.shape)}"
+        raise illegal(bound, "has an update that does not fit", why, tensor=update)
+    require_same_values(bound, x, update, bound.output)
+    loops = len(_update_walk(bound).loops)
+    if loops > _LOOPS:
+        hint = "merge neighbouring dimensions"
+        raise unsupported(bound, f"needs {loops} nested loops", f"there is code for {_LOOPS}", hint, update)
+
+
+def _update_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    x, update, start = (operand(bound, inputs, position) for position in (0, _UPDATE, _START))
+    first = np.clip(start.astype(np.int64), 0, np.array(x.shape) - np.array(update.shape))
+    y = x.copy()
+    y[tuple(slice(int(a), int(a) + n) for a, n in zip(first, update.shape, strict=True))] = update
+    return (y,)
+
+
+def _lower_update(bound: BoundNode) -> Layer:
+    """The tensor is copied unless it is in place; then runs of the update."""
+    x, update = bound.input(0), bound.input(_UPDATE)
+    strided = _update_walk(bound)
+    loops = [(1, 0)] * (_LOOPS - len(strided.loops)) + [(loop.count, loop.y_step) for loop in reversed(strided.loops)]
+    largest_start = tuple(a - b for a, b in zip(x.shape, update.shape, strict=True))
+    tables = (
+        Table("room", "int32_t", largest_start, "the largest start along each dimension"),
+        Table("stride", "int32_t", strides(x.shape, x.dtype.bytes), "bytes from one index to the next"),
+    )
+    params = (
+        *integers(bytes=(x.size_bytes, "of the tensor"), rank=len(x.shape)),
+        *(
+            Param(name, "int32_t", value)
+            for i, (count, step) in enumerate(loops)
+            for name, value in ((f"n{i}", count), (f"y{i}", step))
+        ),
+        Param("run_bytes", "int32_t", strided.run_bytes, "copied at a time"),
+    )
+    index = bound.input(_START).dtype
+    spec = KernelSpec("" if index is DType.INT32 else "_s64", w=index.c_type)
+    overlaps = () if x.is_constant else (in_step(bound),)
+    operands = (0, _UPDATE, _START)
+    template = "movement/dynamic_update_slice"
+    return Layer(template, "portable", operands, tables, params, overlaps=overlaps, spec=spec)
+
+
 KERNELS = (
     _kernel(
         Slice,
@@ -190,5 +320,13 @@ KERNELS = (
     ),
     _kernel(
         StridedSlice, "every n-th element along each dimension", tflite={"STRIDED_SLICE": _strided_slice_from_tflite}
+    ),
+    KernelDef(
+        DynamicUpdateSlice,
+        "a part of a tensor overwritten, at a computed place",
+        tflite={"DYNAMIC_UPDATE_SLICE": parser(DynamicUpdateSlice(), inputs=3)},
+        check=_check_update,
+        reference=_update_reference,
+        lower=_lower_update,
     ),
 )

@@ -14,9 +14,9 @@ import numpy as np
 
 from emitc.ir import BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed
+from emitc.kernels.shared.byte_moves import StridedLoop, move_layer, require_depth, require_same_type, strides, walk
 from emitc.kernels.shared.integer_attributes import listed
 from emitc.kernels.shared.pointwise import operand
-from emitc.kernels.shared.strided_copy import StridedLoop, move_layer, require_depth, require_same_type, strides, walk
 from emitc.layer import PLAIN, Layer, Overlap, ReadAllFirst, Table, integers
 from emitc.source import SourceNode
 

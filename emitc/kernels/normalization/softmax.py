@@ -4,7 +4,7 @@ TFLite  over the last dimension, int8; y has scale 1/256 and zero point -128, or
         exp of a difference to the row's maximum is one
         of at most 256 values: they are a table (Q31 in [0, 1)).
         Source: TFLite's integer softmax over gemmlowp's fixed-point exp and reciprocal (Q5.26 differences, Q12.19 sum).
-        int16: softmax_int16.py. LOG_SOFTMAX: log_softmax_int8.py.
+        int16, and LOG_SOFTMAX of int8: softmax_tables.py.
         Errors: rows of more than 4 095 elements, whose sum can leave Q12.19.
 ONNX    along any dimension, or over all from one on (before opset 13); float32; Softmax also int8 and int16, see
         softmax_table. LogSoftmax: x - max - log(sum exp(x - max)). Softmax of float32 has the exponential of ONNX Runtime's MLAS
@@ -29,8 +29,8 @@ from emitc.kernels.contract import (
     unsupported,
 )
 from emitc.kernels.costs import Cost, Costs
-from emitc.kernels.normalization import log_softmax_int8, softmax_int16, softmax_lookup
-from emitc.kernels.normalization.rows import (
+from emitc.kernels.normalization import softmax_tables
+from emitc.kernels.normalization.softmax_tables import (
     Rows,
     of_distances,
     out_of_proportion_input,
@@ -41,7 +41,7 @@ from emitc.kernels.normalization.rows import (
     row_work,
 )
 from emitc.kernels.shared import int16x8
-from emitc.kernels.shared.joined_rows import axis_of
+from emitc.kernels.shared.byte_moves import axis_of
 from emitc.layer import PLAIN, KernelSpec, Layer, Overlap, Param, Table, in_step
 from emitc.numerics import exp as exponential
 from emitc.numerics import gemmlowp
@@ -117,7 +117,7 @@ def check_onnx(bound: BoundNode) -> None:
     require_rows(bound)
     if x.dtype is not DType.FLOAT32:
         require_quantization(bound, x, y)
-        softmax_lookup.check(bound, rows_of(bound))
+        softmax_tables.check_table(bound, rows_of(bound))
 
 
 def _is_real(bound: BoundNode) -> bool:
@@ -157,7 +157,7 @@ def _in_place(bound: BoundNode, rows: Rows) -> tuple[Overlap, ...]:
 def _lower_onnx(bound: BoundNode) -> Layer:
     rows, beta = rows_of(bound), bound.op(Softmax).beta
     if bound.input(0).dtype is not DType.FLOAT32:
-        layer = softmax_lookup.layer(bound, rows)
+        layer = softmax_tables.table_layer(bound, rows)
     elif _engines_exponential(bound):
         layer = Layer("normalization/softmax_exp", "portable", (0,), params=rows.params, headers=exponential.HEADERS)
     elif beta != 1.0:
@@ -200,10 +200,10 @@ def check(bound: BoundNode) -> None:
     require_quantization(bound, x, y)
     if x.dtype is DType.INT16:
         int16x8.require_symmetric(bound)
-        softmax_int16.check(bound, op.beta)
+        softmax_tables.check_int16(bound, op.beta)
         return
     wide = y.dtype is DType.INT16
-    fits = softmax_int16.near(y.scale, 2.0**-16) if wide else y.scale == 2.0**-8
+    fits = softmax_tables.near(y.scale, 2.0**-16) if wide else y.scale == 2.0**-8
     if logarithm:
         require_int8_output(bound, 16, 127)
     elif not fits or y.zero_point != y.dtype.range[0]:
@@ -243,12 +243,12 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     if bound.input(0).dtype is DType.FLOAT32:
         return (_float_reference(bound, inputs[0]),)
     if bound.node.op.numerics.float_scale:
-        return (softmax_lookup.reference(bound, rows_of(bound), inputs[0]),)
+        return (softmax_tables.table_reference(bound, rows_of(bound), inputs[0]),)
     if bound.input(0).dtype is DType.INT16:
-        result = softmax_int16.reference(bound, bound.op(Softmax).beta, inputs[0].astype(np.int64))
+        result = softmax_tables.int16_reference(bound, bound.op(Softmax).beta, inputs[0].astype(np.int64))
         return (result.astype(np.int16).reshape(y.shape),)
     if isinstance(bound.node.op, LogSoftmax):
-        return (log_softmax_int8.reference(inputs[0], _multiplier(bound), _exponentials(bound)),)
+        return (softmax_tables.log_reference(inputs[0], _multiplier(bound), _exponentials(bound)),)
     low, high = y.dtype.range
     table = np.array(_exponentials(bound), np.int64)
     rows = inputs[0].astype(np.int64).reshape(-1, y.shape[-1])
@@ -269,10 +269,10 @@ def lower(bound: BoundNode) -> Layer:
         return _lower_onnx(bound)
     y = bound.output
     if bound.input(0).dtype is DType.INT16:
-        return softmax_int16.layer(bound, bound.op(Softmax).beta)
+        return softmax_tables.int16_layer(bound, bound.op(Softmax).beta)
     table = _exponentials(bound)
     if isinstance(bound.node.op, LogSoftmax):
-        return log_softmax_int8.layer(bound, _multiplier(bound), table)
+        return softmax_tables.log_layer(bound, _multiplier(bound), table)
     params = (
         *row_params(y.shape),
         Param("steps", "int32_t", len(table), "entries of the table; beyond it exp counts for nothing"),
@@ -300,7 +300,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     if bound.input(0).dtype is DType.FLOAT32:
         return _lower_real(bound, "mve", *_REALS) if rows.inner == 1 else "the values of a row are not contiguous"
     if bound.node.op.numerics.float_scale:
-        layer = softmax_lookup.vectors(bound, rows)
+        layer = softmax_tables.table_vectors(bound, rows)
         return layer if isinstance(layer, str) else replace(layer, overlaps=_in_place(bound, rows))
     headers = ("emitc_bits.h", "emitc_mve.h", "emitc_mve_softmax.h")
     if portable.template == "normalization/softmax_s16":

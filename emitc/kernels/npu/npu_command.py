@@ -6,6 +6,12 @@ offset of the scratch memory when the NPU reads or writes it. Where a file has s
 memory is the last output of each. It is the first real input of the next: streams leave tensors there for each other.
 Source  the host model of the NPU executes the commands: it is the numpy reference of this operator, and its only one.
 Errors  tensors that reach over the end of the scratch memory.
+
+A region of the graph that an accelerator runs as one: its own small graph stays inside as the reference.
+
+Shapes  those of the region's outputs.
+Types   any; the region's operators have checked theirs.
+Source  none: the region means what its operators mean, executed by their references.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,8 +20,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Tensor
+from emitc.ir import Array, BoundNode, DType, Graph, Op, Shape, Tensor
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
+from emitc.kernels.shared.subgraph_reference import nested_work, run_nested
 from emitc.layer import Expression, Layer, LibraryCall, Memory, Pin, Place, Scratch, Table
 from emitc.source import SourceNode
 
@@ -212,6 +219,30 @@ def _lower(bound: BoundNode) -> Layer:
     return layer(bound, bound.op(NpuCommand).scratch_bytes, ())
 
 
+@dataclass(frozen=True, slots=True)
+class Offloaded(Op):
+    """region: inputs and outputs in the order of the node's. layer: what the backend prints for it. foreign: the model's own
+    arithmetic is another one than the region's, which the user has allowed.
+    """
+
+    region: Graph
+    layer: Layer
+    foreign: bool = False
+
+
+def _check_region(bound: BoundNode) -> None:
+    """The region fits its node: a violation is a bug of the backend that cut it."""
+    region = bound.op(Offloaded).region
+    inside = [region.tensor(name) for name in (*region.inputs, *region.outputs)]
+    outside = [*(tensor for tensor in bound.inputs if tensor is not None), *bound.outputs]
+    assert [(t.shape, t.dtype) for t in inside] == [(t.shape, t.dtype) for t in outside], bound.node.describe()
+
+
+def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    region = bound.op(Offloaded).region
+    return tuple(region.tensor(name).shape for name in region.outputs)
+
+
 KERNELS = (
     KernelDef(
         NpuCommand,
@@ -224,5 +255,15 @@ KERNELS = (
         output_shapes=lambda bound: tuple(tuple(max(1, d) for d in tensor.shape) for tensor in bound.outputs),
         work=lambda bound: 1 << 62,
         shares_constants=True,
+    ),
+    KernelDef(
+        Offloaded,
+        "a region that an accelerator runs",
+        (),
+        check=_check_region,
+        reference=lambda bound, inputs: run_nested(bound.op(Offloaded).region, inputs),
+        lower=lambda bound: bound.op(Offloaded).layer,
+        output_shapes=_output_shapes,
+        work=lambda bound: nested_work(bound.op(Offloaded).region),
     ),
 )

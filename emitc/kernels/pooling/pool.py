@@ -1,16 +1,18 @@
 """AVERAGE_POOL_2D, MAX_POOL_2D and the pools of ONNX, global ones among them: one window body for all.
 
 Shapes  x [N, H, W, C], y [N, OH, OW, C].
-Types   TFLite: int8 and int16; input and output share scale and zero point; float32 (pooling_float.py). ONNX: float32, int8 and
+Types   TFLite: int8 and int16; input and output share scale and zero point; float32. ONNX: float32, int8 and
         int16, maxima also uint8; an average may change the scale, a maximum copies.
 Average: TFLite: the sum of the quantized values divided by their number, half away from zero (of uint8 values, 128 higher, in
 legacy models: half up); values outside the input do not count, unless `count_padding` says that they count as the zero point.
 ONNX: what ONNX Runtime computes in float32, bit for bit (see _float_average): on the device an integer sum decides, and only
 near a half the float32 sum is made.
 Max: values outside the input do not take part.
-Source  TFLite 8-bit quantization specification; rounding as TFLite's integer reference kernels. ONNX Runtime's AveragePool,
-GlobalAveragePool, QLinearAveragePool and QLinearGlobalAveragePool: order of summation, division and rounding found by
-comparing candidates with their outputs (0 differing).
+float32 of TFLite: an average is the sum row by row, divided by the number of values inside; of the largest value a NaN is passed
+over, and a window without a number gives the lowest finite value. Both are limited by the fused activation.
+Source  TFLite 8-bit quantization specification; rounding as TFLite's integer reference kernels; TFLite Micro's float kernels.
+ONNX Runtime's AveragePool, GlobalAveragePool, QLinearAveragePool and QLinearGlobalAveragePool: order of summation,
+division and rounding found by comparing candidates with their outputs (0 differing).
 Errors  dilated quantized windows that miss the input, windows whose sum can leave int32; the output Indices of MaxPool.
 """
 
@@ -36,7 +38,6 @@ from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
 from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.mve_int8 import CHANNELS
 from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
-from emitc.kernels.pooling import pool_float
 from emitc.kernels.pooling.pool_ops import (
     AveragePool2D,
     MaxPool2D,
@@ -51,10 +52,66 @@ from emitc.kernels.pooling.pool_ops import (
     work,
 )
 from emitc.kernels.shared import int16x8
-from emitc.kernels.shared.mean_ties import decision
-from emitc.kernels.shared.windows import BY_ROWS, require_output
-from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table, integers
+from emitc.kernels.shared.pointwise import bound_params, bounded
+from emitc.kernels.shared.sums import decision
+from emitc.kernels.shared.windows import BY_ROWS, Window, require_output, window_overlap
+from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table, by_channel, integers
 from emitc.numerics.requantize import Clamp, Float32, Int64, activation_clamp, requantize_float
+
+_LOWEST = np.float32(np.finfo(np.float32).min)
+_BOUNDED = KernelSpec("_bounded", x="float", y="float", clamped=True)
+_TOGETHER = 4
+_HEADERS = {"fpu": ("emitc_fpu_pool.h",), "mve": ("emitc_mve.h", "emitc_mve_float32.h", "emitc_mve_float_compare.h")}
+
+
+def _float_reference(
+    bound: BoundNode, window: Window, kernel: tuple[int, int], activation: str, image: Float32, *, average: bool
+) -> Array:
+    """Tap by tap, in float32. image: [N, H, W, C]. kernel: height and width of the window."""
+    y = bound.output
+    if not average:
+        largest = np.full(y.shape, _LOWEST, np.float32)
+        for _, _, met in window.taps(image, -np.inf, *kernel):
+            largest = np.where(met > largest, met, largest)
+        return bounded(largest, activation, y.dtype)
+    total = np.zeros(y.shape, np.float32)
+    count = np.zeros((1, *y.shape[1:3], 1), np.float32)
+    ones = np.ones((1, *image.shape[1:3], 1), np.float32)
+    with np.errstate(all="ignore"):
+        for (_, _, met), (_, _, inside) in zip(
+            window.taps(image, 0.0, *kernel), window.taps(ones, 0.0, *kernel), strict=True
+        ):
+            total += met
+            count += inside
+        return bounded(total / count, activation, DType.FLOAT32)
+
+
+def _float_layer(bound: BoundNode, activation: str, *, average: bool) -> Layer:
+    """Channels innermost."""
+    params = (*pool_params(bound), *bound_params(activation, bound.output.dtype))
+    template = "pooling/average_pool_2d_float" if average else "pooling/max_pool_2d_taps"
+    return pool_layer(bound, template, params, _BOUNDED)
+
+
+def _by_fours(bound: BoundNode, portable: Layer, variant: str) -> Layer | str:
+    """The `portable` layer of largest values, in TFLite or ONNX, for four channels at a time; or why there is none."""
+    if portable.template != "pooling/max_pool_2d_taps" or bound.input(0).dtype is not DType.FLOAT32:
+        return f"{portable.kernel_name}{portable.spec.suffix} has a portable version only"
+    channels = bound.output.shape[3]
+    if channels % _TOGETHER:
+        return "the number of channels is not a multiple of 4"
+    if any(param.value != 1 for param in portable.params if param.name in ("dilation_h", "dilation_w")):
+        return "dilated"
+    # Four channels at a time are as one channel of four numbers.
+    ahead = by_channel(channels // _TOGETHER, channels // _TOGETHER, 1, 4 * _TOGETHER, 4 * _TOGETHER)
+    return replace(
+        portable,
+        template=f"pooling/max_pool_2d_float_{variant}",
+        overlaps=window_overlap(bound, portable.params, ahead),
+        headers=_HEADERS[variant],
+        spec=replace(portable.spec, suffix="_bounded" if portable.spec.clamped else ""),
+    )
+
 
 _MAX_WINDOW = 1 << 23
 """Elements of a window whose int8 values sum up within int32."""
@@ -176,7 +233,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     if op.numerics is Numerics.PLAIN:
         kernel, average = (op.kernel_h, op.kernel_w), isinstance(op, AveragePool2D)
         floats = inputs[0].astype(np.float32)
-        return (pool_float.reference(bound, op.window, kernel, op.activation, floats, average=average),)
+        return (_float_reference(bound, op.window, kernel, op.activation, floats, average=average),)
     if isinstance(op, AveragePool2D) and op.numerics.float_scale:
         return (_onnx_average(bound, inputs[0]),)
     if isinstance(op, MaxPool2D) and x.dtype is DType.FLOAT32:
@@ -266,7 +323,7 @@ def lower(bound: BoundNode) -> Layer:
     """Channels innermost, so that a window's rows are read as they lie."""
     op, x = bound.op(Pool2D), bound.input(0)
     if op.numerics is Numerics.PLAIN:
-        return pool_float.layer(bound, op.activation, average=isinstance(op, AveragePool2D))
+        return _float_layer(bound, op.activation, average=isinstance(op, AveragePool2D))
     dilated = (op.window.dilation_h, op.window.dilation_w) != (1, 1)
     suited = x.dtype is DType.INT8 or int16x8.applies(bound)
     params = pool_params(bound)
@@ -322,7 +379,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     """Four channels at a time, or 16 for the largest value."""
     op, layer = bound.op(Pool2D), lower(bound)
     if bound.input(0).dtype is DType.FLOAT32:
-        return pool_float.by_fours(bound, layer, "mve")
+        return _by_fours(bound, layer, "mve")
     if layer.template in ("pooling/average_pool_2d_even", "pooling/average_pool_2d_sum"):
         return _onnx_average_by_vectors(bound, layer)
     if layer.spec != PLAIN or layer.template not in ("pooling/average_pool_2d", "pooling/max_pool_2d"):
@@ -336,7 +393,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 
 def lower_fpu(bound: BoundNode) -> Layer | str:
     """Four channels of float32 at a time."""
-    return pool_float.by_fours(bound, lower(bound), "fpu")
+    return _by_fours(bound, lower(bound), "fpu")
 
 
 def lower_dsp(bound: BoundNode) -> Layer | str:
@@ -369,6 +426,8 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
 
 
 _INT16 = Cost(mac=6.0)
+
+
 KERNELS = (
     KernelDef(
         AveragePool2D, "2-D average pooling", _EACH, ("AVERAGE_POOL_2D",),

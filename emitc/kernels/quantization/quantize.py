@@ -10,24 +10,54 @@ DEQUANTIZE   y = x_scale * (x - x_zero), one rounding to float32.
 ONNX         QuantizeLinear rounds half to even, and a NaN gives the type's smallest value; DequantizeLinear is the same. Both
              also have one scale for each slice of an axis. int8 to int8 occurs as a Reinterpret only.
 Source       TFLite Micro's kernels; float32 to uint8, which it does not have, as LiteRT's reference kernel.
+
+DynamicQuantizeLinear: float32 to uint8, with a scale and a zero point that are computed from the values themselves.
+
+Shapes  x any, y the same; scale and zero_point of rank 0.   Types  float32 to uint8, float32, uint8.
+low = min(x, 0), high = max(x, 0); scale = (high - low) / 255, or 1 where both are 0; zero_point = rint(-low / scale) within
+0..255; y = rint(x / scale) + zero_point within 0..255. All in float32, rint to nearest, ties to even.
+What is not a number counts for neither low nor high, and becomes 0.
+Source  ONNX's specification, opset 11; scale 1, and what is not a number, as ONNX Runtime has it.
+
+ShiftSign: int8 to uint8 of the same real values, and back. uint8 tensors of ONNX, and of TFLite's
+legacy models, are int8 inside.
+
+Shapes  x any, y the same.   Types  int8 to uint8 or uint8 to int8, of one scale; the zero point of uint8 is 128 higher.
+Adding or taking away 128 is turning over the highest bit: y = x ^ 0x80, byte by byte, in place where x is not needed any more.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Tensor
-from emitc.kernels.contract import KernelDef, Variant, illegal, require_dtypes, require_quantization
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape, Tensor
+from emitc.kernels.contract import (
+    KernelDef,
+    Parsed,
+    Variant,
+    illegal,
+    require_dtypes,
+    require_quantization,
+    unsupported,
+)
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
-from emitc.kernels.mac.requantization import SMALLEST_NORMAL
-from emitc.kernels.shared.byte_lookup import TABLE_ENTRIES, by_vectors, byte_table, require_factor
+from emitc.kernels.mac.accumulation import SMALLEST_NORMAL
 from emitc.kernels.shared.int16x8 import throughout
-from emitc.kernels.shared.pointwise import in_place, operand, parser_of
+from emitc.kernels.shared.pointwise import (
+    TABLE_ENTRIES,
+    by_vectors,
+    byte_table,
+    in_place,
+    operand,
+    parser_of,
+    require_factor,
+)
 from emitc.layer import Layer, Param, Table, in_step, integers
-from emitc.numerics.requantize import BYTES, Int64, multiplier_of, requantize
+from emitc.numerics.requantize import BYTES, Float32, Int64, multiplier_of, requantize
+from emitc.source import SourceNode
 
 _INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
 _REQUANTIZED = (
@@ -224,6 +254,91 @@ def lower_dequantize(bound: BoundNode) -> Layer:
     return Layer("quantization/dequantize", "portable", (0,), params=params, overlaps=overlaps)
 
 
+_DYNAMIC_TYPES = (DType.UINT8, DType.FLOAT32, DType.UINT8)
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicQuantize(Op):
+    """To uint8 by the range of the values."""
+
+
+def _dynamic_from_onnx(node: SourceNode) -> Parsed:
+    node.counts((1, 1), (3, 3))
+    return Parsed(DynamicQuantize())
+
+
+def _check_dynamic(bound: BoundNode) -> None:
+    """Refuses other types, which the format does not have."""
+    dtypes = tuple(t.dtype for t in bound.outputs)
+    if bound.input(0).dtype is not DType.FLOAT32 or dtypes != _DYNAMIC_TYPES:
+        what = f"from {bound.input(0).dtype.value} to {', '.join(t.value for t in dtypes)} is not supported"
+        why = "there is code for float32 to uint8, float32 and uint8"
+        raise unsupported(bound, what, why, "export the model again")
+
+
+def _dynamic_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """The input's shape, and two single values."""
+    return bound.input(0).shape, (), ()
+
+
+def quantized_by_range(x: Float32) -> tuple[Array, np.float32, int]:
+    """y, scale and zero point by the specification in float32; rint of a quotient is exact in float64 as well."""
+    with np.errstate(all="ignore"):
+        low = np.fmin.reduce(x, axis=None, initial=np.float32(0))
+        high = np.fmax.reduce(x, axis=None, initial=np.float32(0))
+        scale = np.float32(1) if low == high else np.float32((high - low) / np.float32(255))
+        zero = np.float64(-low / scale)
+        zero_point = 255.0 if np.isnan(zero) else np.rint(np.clip(zero, 0.0, 255.0))
+        y = np.rint((x / scale).astype(np.float64)) + zero_point
+    y = np.clip(np.nan_to_num(y, nan=0.0), 0, 255).astype(np.uint8)
+    return y, np.float32(scale), int(zero_point)
+
+
+def _dynamic_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """The specification in float32."""
+    y, scale, zero_point = quantized_by_range(np.asarray(inputs[0], np.float32))
+    return y, np.asarray(scale, np.float32), np.asarray(zero_point, np.uint8)
+
+
+def _lower_dynamic(bound: BoundNode) -> Layer:
+    """Two passes; y may lie over x, whose elements are four times as wide."""
+    params = (Param("count", "int32_t", bound.input(0).elements),)
+    return Layer("quantization/dynamic_quantize", "portable", (0,), params=params, overlaps=(in_step(bound),))
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftSign(Op):
+    """Between int8 and uint8, whose values differ by 128."""
+
+
+def _bias(bound: BoundNode) -> int:
+    """By how much the zero point and the numbers of y are higher."""
+    return 128 if bound.output.dtype is DType.UINT8 else -128
+
+
+def _check_sign(bound: BoundNode) -> None:
+    """Refuses other types, and quantizations that do not stand for the same real values."""
+    require_dtypes(bound, [(DType.INT8, DType.UINT8), (DType.UINT8, DType.INT8)])
+    x, y = bound.input(0), bound.output
+    if x.quantization is None or y.quantization is None:
+        return
+    bias = _bias(bound)
+    moved = tuple(zero_point + bias for zero_point in x.quantization.zero_points)
+    if (x.quantization.scales, moved) != (y.quantization.scales, y.quantization.zero_points):
+        why = f"the scales must be equal, and the zero points must differ by {bias}"
+        raise illegal(bound, "changes real values", why, tensor=y)
+
+
+def _sign_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """128 more or less."""
+    return ((operand(bound, inputs, 0).astype(np.int16) + _bias(bound)).astype(bound.output.dtype.value),)
+
+
+def _lower_sign(bound: BoundNode) -> Layer:
+    params = (Param("count", "int32_t", bound.output.elements),)
+    return Layer("quantization/rebias", "portable", (0,), params=params, overlaps=(in_step(bound),))
+
+
 KERNELS = (
     KernelDef(
         Quantize,
@@ -250,4 +365,26 @@ KERNELS = (
         variants=(Variant("mve", "mve", lower_dequantize_mve, UNKNOWN_VECTORS, (DType.INT8, DType.INT16)),),
         onnx={"Dequantize": parser_of(Dequantize)},
     ),
-)
+    KernelDef(
+        DynamicQuantize, "float32 to uint8 by the range of the values", (DType.FLOAT32,), (), None, _check_dynamic,
+        _dynamic_reference, _lower_dynamic, output_shapes=_dynamic_shapes,
+        onnx=("DynamicQuantizeLinear",), from_onnx=_dynamic_from_onnx,
+        variants=(
+            Variant(
+                "fpu", "fpu", _lower_dynamic, UNKNOWN_PAIRS, (DType.FLOAT32,), template="quantization/dynamic_quantize_fpu",
+                headers=("emitc_fpu.h",),
+            ),
+        ),
+    ),
+    KernelDef(
+        ShiftSign,
+        "int8 as uint8 of the same real values, or back",
+        (DType.INT8, DType.UINT8),
+        tflite={"ShiftSign": parser_of(ShiftSign, tflite=Numerics.TFLITE)},
+        check=_check_sign,
+        reference=_sign_reference,
+        lower=_lower_sign,
+        onnx={"ShiftSign": parser_of(ShiftSign)},
+        elementwise=True,
+    ),
+)  # fmt: skip

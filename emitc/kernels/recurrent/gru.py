@@ -17,8 +17,8 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.costs import Cost, Costs
-from emitc.kernels.mac import block4_float_recurrent
-from emitc.kernels.mac.block4_float_conv import TOGETHER
+from emitc.kernels.mac import four_channels
+from emitc.kernels.mac.four_channels import TOGETHER
 from emitc.kernels.recurrent import recurrence
 from emitc.kernels.recurrent.recurrence import INITIAL_H, B, R, Real, Recurrent, W, X, sigmoid
 from emitc.layer import Layer, Param
@@ -112,7 +112,7 @@ KERNELS = (
     KernelDef(
         Gru, "gated recurrent units over all steps of a sequence", (DType.FLOAT32,), (), None, check,
         reference, lower, output_shapes=recurrence.output_shapes, work=work, onnx=("GRU",), from_onnx=from_onnx,
-        variants=block4_float_recurrent.variants(
+        variants=four_channels.float_variants(
             _four_rows,
             Costs("qemu_m4 at 451e667, 2026-11-23", Cost(mac=2.63, output=110)),
             Costs("qemu_m55 at 451e667, 2026-11-23", Cost(mac=1.1, output=119)),

@@ -17,7 +17,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.contract import KernelDef, Parsed
 from emitc.kernels.costs import Cost, Costs
-from emitc.kernels.mac import block4_float_recurrent
+from emitc.kernels.mac import four_channels
 from emitc.kernels.recurrent import recurrence
 from emitc.kernels.recurrent.recurrence import INITIAL_C, INITIAL_H, PEEPHOLES, B, R, Real, Recurrent, W, X, sigmoid
 from emitc.layer import Layer, Param, Table
@@ -105,7 +105,7 @@ KERNELS = (
     KernelDef(
         Lstm, "long short-term memory over all steps of a sequence", (DType.FLOAT32,), (), None, check,
         reference, lower, output_shapes=recurrence.output_shapes, work=work, onnx=("LSTM",), from_onnx=from_onnx,
-        variants=block4_float_recurrent.variants(
+        variants=four_channels.float_variants(
             _side_by_side,
             Costs("qemu_m4 at a7eb90f, 2026-11-23", Cost(mac=2.63, output=175)),
             Costs("qemu_m55 at a7eb90f, 2026-11-23", Cost(mac=1.1, output=145)),

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import illegal, require_dtypes, unsupported
-from emitc.kernels.mac import block4_float_recurrent
+from emitc.kernels.mac import four_channels
 from emitc.layer import Layer, Param, Scratch, Table, integers
 from emitc.numerics import tanh_logistic
 from emitc.source import SourceNode
@@ -310,4 +310,4 @@ def four_rows_at_a_time(bound: BoundNode, layer: Layer, rows: tuple[int, int], o
     s = sizes_of(bound)
     sizes = {role: (s.directions, *rows, depth) for role, depth in (("w", s.inputs), ("r", s.units))}
     layer = replace(layer, headers=(*layer.headers, "emitc_fpu_tanh.h"))
-    return block4_float_recurrent.laid_out(layer, sizes, order)
+    return four_channels.laid_out(layer, sizes, order)

@@ -30,8 +30,8 @@ from emitc.kernels.contract import (
     require_rank,
 )
 from emitc.kernels.costs import Cost, Costs
-from emitc.kernels.mac import block4_float_recurrent, block4_int
-from emitc.kernels.mac.requantization import FACTOR_LIMIT
+from emitc.kernels.mac import four_channels
+from emitc.kernels.mac.accumulation import FACTOR_LIMIT
 from emitc.kernels.recurrent.recurrence import Real, require_input_shapes, sigmoid
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.sigmoid_table import MAX_LEFT, sigmoid_q15, sigmoid_table, tanh_q15, tanh_scaling
@@ -430,12 +430,12 @@ KERNELS = (
         output_shapes=output_shapes,
         work=work,
         variants=(
-            *block4_float_recurrent.variants(
+            *four_channels.float_variants(
                 _lower_float,
                 Costs("qemu_m4 at a7eb90f, 2026-11-23", Cost(mac=2.63, output=605)),
                 Costs("qemu_m55 at a7eb90f, 2026-11-23", Cost(mac=1.1, output=400)),
             ),
-            *block4_int.variants(
+            *four_channels.int8_variants(
                 lower,
                 _filters,
                 Costs("qemu_m55 at 4d93568, 2026-11-22", Cost(mac=0.4, output=600)),

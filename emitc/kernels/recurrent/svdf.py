@@ -32,11 +32,11 @@ from emitc.kernels.contract import (
     require_rank,
 )
 from emitc.kernels.costs import Cost, Costs
-from emitc.kernels.mac import block4_int
-from emitc.kernels.mac.requantization import FACTOR_LIMIT
+from emitc.kernels.mac import four_channels
+from emitc.kernels.mac.accumulation import FACTOR_LIMIT
 from emitc.kernels.mac.weight_packing import blocks_of_four
 from emitc.kernels.recurrent.recurrence import Real, require_input_shapes
-from emitc.kernels.shared.float_activation import ACTIVATION_BOUNDS
+from emitc.kernels.shared.pointwise import ACTIVATION_BOUNDS
 from emitc.kernels.shared.windows import ACTIVATIONS
 from emitc.layer import KernelSpec, Layer, Param, Table
 from emitc.numerics.requantize import (
@@ -302,7 +302,7 @@ KERNELS = (
         output_shapes=output_shapes,
         work=work,
         note=_note,
-        variants=block4_int.variants(
+        variants=four_channels.int8_variants(
             lower,
             _filters,
             Costs("qemu_m55 at 4d93568, 2026-11-22", Cost(mac=0.7, output=40)),

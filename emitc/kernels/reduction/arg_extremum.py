@@ -17,7 +17,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
 from emitc.kernels.reduction.mean import require_elements, work
-from emitc.kernels.shared.joined_rows import axis_of
+from emitc.kernels.shared.byte_moves import axis_of
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, integers
 from emitc.source import SourceNode

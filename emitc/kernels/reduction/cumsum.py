@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes
 from emitc.kernels.shared.pointwise import operand, plain_numerics
-from emitc.kernels.shared.scaled_sum import check_sum, rescaled, sum_params
+from emitc.kernels.shared.sums import check_sum, rescaled, sum_params
 from emitc.layer import KernelSpec, Layer, Param, in_step
 from emitc.source import SourceNode
 

@@ -34,7 +34,7 @@ from emitc.kernels.contract import (
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.pointwise import plain_numerics
-from emitc.kernels.shared.reduction_loops import groups_of, loop_params, onnx_axes, typed_layer, wrapping
+from emitc.kernels.shared.sums import groups_of, loop_params, onnx_axes, typed_layer, wrapping
 from emitc.layer import Layer, Param, ReductionFormula, integers
 from emitc.numerics.requantize import Multiplier, multiplier_of, requantize, requantize_float
 from emitc.source import SourceNode

@@ -28,7 +28,7 @@ from emitc.kernels.reduction.mean import (
     work,
 )
 from emitc.kernels.shared.pointwise import operand
-from emitc.kernels.shared.reduction_loops import SMALLEST, Formulas, typed_layer, wrapping
+from emitc.kernels.shared.sums import SMALLEST, Formulas, typed_layer, wrapping
 from emitc.layer import Layer, ReductionFormula
 
 

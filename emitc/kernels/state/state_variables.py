@@ -7,6 +7,19 @@ before the value's last use, no code is left of it (`passes/state_in_place.py`).
 Append is how a buffer of the last rows is kept, made by that pass: the variable moves towards its front by the bytes of x,
 which then follows at its end. Its value is what CONCATENATION of the older rows and x would be.
 Errors  a type or shape that is not the variable's.
+
+CIRCULAR_BUFFER: the last inputs, oldest first.
+
+Shapes  x [N, 1, W, C], y and kept [N, slots, W, C] with N = 1.   Types  int8; scale and zero point stay.
+Before the first run the buffer holds the zero point.
+Source  TFLite Micro's kernel. The state is the frontend's second input.
+Errors  cycles_max over 1, where TFLite Micro ends most runs at this operator. Without cycles_max it counts the buffers of two
+        models that it knows; buffers of 5, 13 and 25 slots run every time there, and others are refused here.
+
+The model's input asked for row by row: what `--input-rows` puts in front of the operators that read it.
+
+Shapes  x any, y [1, H, W, C] of as many elements, which is what the readers see of x.   Types  any.
+The tensor x lies nowhere: for each row of y, from row 0 on, the application's reader writes where the row is wanted.
 """
 
 from collections.abc import Sequence
@@ -16,12 +29,20 @@ from functools import partial
 import numpy as np
 
 from emitc.errors import DAMAGED
-from emitc.ir import Array, BoundNode, DType, Op
-from emitc.kernels.contract import KernelDef, Parsed, Variant, damaged
+from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.kernels.contract import (
+    KernelDef,
+    Parsed,
+    Variant,
+    damaged,
+    illegal,
+    require_dtypes,
+    require_same_quantization,
+)
 from emitc.kernels.costs import Cost, Costs
+from emitc.kernels.shared.byte_moves import data_operands
 from emitc.kernels.shared.pointwise import operand
-from emitc.kernels.shared.strided_copy import data_operands
-from emitc.layer import PLAIN, KernelSpec, Layer, Param, integers
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, integers
 from emitc.source import SourceNode
 
 _MVE_HEADER = "emitc_mve.h"
@@ -111,6 +132,71 @@ _kernel = partial(
     reference=lambda bound, inputs: (np.array(operand(bound, inputs, 0)),),
     lower=_lower,
 )
+
+
+_EVERY_RUN = (5, 13, 25)
+"""Slots of buffers that run every time where the file does not say so."""
+
+
+class CircularBuffer(Op):
+    """One slot more, and the oldest one less."""
+
+
+def _buffer_from_tflite(node: SourceNode) -> Parsed:
+    cycles = node.integer("cycles_max", 0)
+    node.counts((1, 2))
+    shape = node.outputs[0].shape
+    if not (cycles == 1 or (cycles <= 0 and len(shape) == 4 and shape[1] in _EVERY_RUN)):
+        what = f"with cycles_max {cycles} is not supported" if cycles > 0 else "without cycles_max"
+        why = "TFLite Micro ends a run at this operator until enough inputs have come"
+        raise node.unsupported(what, why, "export the model with a buffer that runs every time (cycles_max 1)")
+    node.counts((2, 2))
+    return Parsed(CircularBuffer(), (0, 1), states=(1,))
+
+
+def _check_buffer(bound: BoundNode) -> None:
+    x, y = bound.input(0), bound.input(1)
+    require_dtypes(bound, [(DType.INT8,) * 4])
+    if len(x.shape) != 4 or x.shape[:2] != (1, 1) or y.shape[:1] + y.shape[2:] != (1, *x.shape[2:]) or 0 in y.shape:
+        raise illegal(bound, "has an input that is no slot", f"{list(x.shape)} into {list(y.shape)}", tensor=x)
+    if x.quantization and bound.output.quantization:
+        require_same_quantization(bound, x, bound.output)
+
+
+def _buffer_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    y = np.concatenate([operand(bound, inputs, 1)[:, 1:], operand(bound, inputs, 0)], axis=1)
+    return y, y.copy()
+
+
+def _lower_buffer(bound: BoundNode) -> Layer:
+    """Two moves, and a copy of the buffer."""
+    params = integers(slot_bytes=bound.input(0).size_bytes, bytes=(bound.input(1).size_bytes, "of all slots"))
+    return Layer("state/circular_buffer", params=params)
+
+
+@dataclass(frozen=True, slots=True)
+class InputRows(Op):
+    """Values unchanged. shape: of the image."""
+
+    shape: Shape
+
+
+def _check_rows(bound: BoundNode) -> None:
+    x, y = bound.input(0), bound.output
+    if x.dtype is not y.dtype or x.elements != y.elements:
+        raise illegal(bound, "changes type or size", f"{x.describe()} and {y.describe()}", "leave --input-rows out", y)
+
+
+def _lower_rows(bound: BoundNode) -> Layer:
+    """A loop over the rows; in a segment a row at a time, without a function of its own."""
+    y = bound.output
+    params = (
+        Param("rows", "uint32_t", y.shape[1], "rows that are asked for"),
+        Param("row_bytes", "uint32_t", y.size_bytes // y.shape[1], "bytes of each"),
+    )
+    return Layer("state/input_rows", "portable", (), params=params, by_rows=ByRows(), reads_rows=True)
+
+
 KERNELS = (
     _kernel(ReadVariable, "the value of a state variable", tflite={"READ_VARIABLE": _read_from_tflite}),
     _kernel(AssignVariable, "the next value of a state variable", tflite={"ASSIGN_VARIABLE": _assign_from_tflite}),
@@ -125,4 +211,17 @@ KERNELS = (
         variants=(_MVE,),
         cost=Costs("qemu_m4 at d977087, 2026-11-22", Cost(mac=0.4, once=40)),
     ),
-)
+    KernelDef(
+        CircularBuffer, "the last inputs, which are kept as state", (DType.INT8,), ("CUSTOM:CIRCULAR_BUFFER",),
+        _buffer_from_tflite, _check_buffer, _buffer_reference, _lower_buffer,
+        output_shapes=lambda bound: (bound.input(1).shape,) * 2,
+    ),
+    KernelDef(
+        InputRows,
+        "the rows of the input, asked for one by one",
+        check=_check_rows,
+        reference=lambda bound, inputs: (operand(bound, inputs, 0).reshape(bound.output.shape),),
+        lower=_lower_rows,
+        output_shapes=lambda bound: (bound.op(InputRows).shape,),
+    ),
+)  # fmt: skip

@@ -17,7 +17,7 @@ from emitc.backends.cmsis_nn.versions import Tree
 from emitc.boards import verify as on_boards
 from emitc.compiler import compile_model
 from emitc.ir import Array
-from emitc.kernels.normalization.softmax_int16 import EXPONENTIAL, looked_up
+from emitc.kernels.normalization.softmax_tables import EXPONENTIAL, looked_up
 from emitc.target import load_target
 from emitc.writers.tflite import write_tflite
 from tests.kernels.elementwise.test_int16_elementwise import binary, softmax

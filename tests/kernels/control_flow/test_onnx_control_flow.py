@@ -12,7 +12,7 @@ from onnx import GraphProto, ModelProto, TensorProto
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError, Refusals
-from emitc.kernels.control_flow.loop_scan import Loop
+from emitc.kernels.control_flow.control_flow import Loop
 from emitc.report.catalogue import inspect_text
 from emitc.report.inspection import inspect_model
 from emitc.verify.reference import run_reference

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emitc.ir import Array, DType
-from emitc.kernels.shared.float_activation import bounds
+from emitc.kernels.shared.pointwise import bounds
 from emitc.verify.tolerances import TOLERANT
 from tests.support.float_cases import FINITE, check, constant, with_values
 from tests.support.layer_cases import message

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emitc.kernels.normalization import softmax_int16
+from emitc.kernels.normalization import softmax_tables
 from tests.support.elementwise_cases import BROADCASTS, layer_of, message, single
 from tests.support.single_op import Array, Case, OptionValue, Proven, TensorSpec, integers, plain, prove, quantized
 
@@ -230,9 +230,9 @@ def test_random_sweep() -> None:
 
 def test_tables_of_softmax() -> None:
     """What they are, apart from the engine: monotonic, from next to nothing to one, and from one to one half."""
-    assert softmax_int16.EXPONENTIAL[0] <= 2 and softmax_int16.EXPONENTIAL[-1] == 32767
-    assert list(softmax_int16.EXPONENTIAL) == sorted(softmax_int16.EXPONENTIAL)
-    assert (softmax_int16.RECIPROCAL[0], softmax_int16.RECIPROCAL[-1]) == (32767, 16384)
+    assert softmax_tables.EXPONENTIAL[0] <= 2 and softmax_tables.EXPONENTIAL[-1] == 32767
+    assert list(softmax_tables.EXPONENTIAL) == sorted(softmax_tables.EXPONENTIAL)
+    assert (softmax_tables.RECIPROCAL[0], softmax_tables.RECIPROCAL[-1]) == (32767, 16384)
 
 
 @pytest.mark.parametrize(

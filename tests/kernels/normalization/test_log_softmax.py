@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from emitc.kernels.normalization.log_softmax_int8 import logarithm
+from emitc.kernels.normalization.softmax_tables import logarithm
 from emitc.verify.tolerances import TOLERANT
 from tests.support.elementwise_cases import message, single
 from tests.support.float_cases import FINITE, check, with_values

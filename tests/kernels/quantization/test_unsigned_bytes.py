@@ -14,7 +14,7 @@ from emitc.frontends.build import build_graph
 from emitc.frontends.tflite.reader import read_tflite
 from emitc.ir import Numerics
 from emitc.kernels import tflite_registry
-from emitc.kernels.quantization.uint8_int8 import ShiftSign
+from emitc.kernels.quantization.quantize import ShiftSign
 from emitc.numerics.requantize import double_shows, multiplier_of, requantize
 from emitc.writers.tflite import ModelSpec, OperatorSpec, write_tflite
 from tests.support.single_op import (

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from emitc.errors import EmitcError
-from emitc.kernels.resize.resize_onnx_axes import COORDINATES, NEAREST
+from emitc.kernels.resize.resize_onnx import COORDINATES, NEAREST
 from tests.support.onnx_node import settled, source, turned_alike
 from tests.support.onnx_op import Array, OnnxCase, computed, graph_of, prove_onnx
 

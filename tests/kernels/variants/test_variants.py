@@ -19,9 +19,9 @@ from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
 from emitc.kernels.contract import Variant
+from emitc.kernels.mac.accumulation import Requantization
 from emitc.kernels.mac.problem import FoldedWeights
-from emitc.kernels.mac.requantization import Requantization
-from emitc.kernels.mac.short_multipliers import short_multipliers
+from emitc.kernels.mac.riscv_int8 import short_multipliers
 from emitc.target import Target, load_board
 from emitc.writers.tflite import write_tflite
 from tests.kernels.convolution import test_conv_2d, test_depthwise_conv_2d, test_onnx_conv

@@ -18,7 +18,7 @@ from emitc.backends.cmsis_nn.known_bugs import Remedy, Use
 from emitc.backends.cmsis_nn.versions import KernelSums, Version
 from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
-from emitc.kernels.mac.requantization import requantization
+from emitc.kernels.mac.accumulation import requantization
 from emitc.numerics.requantize import activation_clamp, multiplier_of
 from tests.support.cmsis.library import OPERATORS, Record
 from tests.support.layer_cases import (

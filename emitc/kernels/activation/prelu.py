@@ -16,21 +16,8 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import KernelDef, Variant, require_dtypes, require_quantization, unsupported
 from emitc.kernels.costs import UNKNOWN_VECTORS
-from emitc.kernels.shared import int16x8
+from emitc.kernels.shared import int16x8, pointwise
 from emitc.kernels.shared.broadcast import broadcast_layer, require_broadcast, walk_params
-from emitc.kernels.shared.pointwise import (
-    byte_table,
-    dequantized,
-    in_place,
-    operand,
-    parser_of,
-    quantized,
-    real_layer,
-    require_factor,
-    require_types,
-    typed,
-    vector_layer,
-)
 from emitc.layer import Formula, KernelSpec, Layer, Param, Table, integers
 from emitc.numerics.float_functions import FUNCTIONS
 from emitc.numerics.requantize import BYTES, Float32, Int64, multiplier_of, requantize
@@ -57,8 +44,8 @@ def _check_fixed(bound: BoundNode) -> None:
     int16x8.require_symmetric(bound)
     require_broadcast(bound, onto_first=True)
     reach = 255 if x.dtype is DType.INT8 else 1 << 15
-    require_factor(bound, _factors(bound)[0], reach)
-    require_factor(bound, _factors(bound)[1], reach * 255)
+    pointwise.require_factor(bound, _factors(bound)[0], reach)
+    pointwise.require_factor(bound, _factors(bound)[1], reach * 255)
 
 
 def check(bound: BoundNode) -> None:
@@ -67,7 +54,7 @@ def check(bound: BoundNode) -> None:
         _check_fixed(bound)
         return
     x, slope = bound.input(0), bound.input(1)
-    require_types(bound, [(t, t, t) for t in (DType.FLOAT32, DType.INT8)], "float32, and int8 with scales")
+    pointwise.require_types(bound, [(t, t, t) for t in (DType.FLOAT32, DType.INT8)], "float32, and int8 with scales")
     require_broadcast(bound, onto_first=True)
     if x.dtype is DType.FLOAT32:
         return
@@ -92,9 +79,9 @@ def _real_slope(bound: BoundNode) -> Float32:
 def _by_scales(bound: BoundNode, q: Array | Int64, slope: Float32) -> Int64:
     x, y = bound.input(0).quantization, bound.output.quantization
     assert x and y
-    real = dequantized(q, x)
+    real = pointwise.dequantized(q, x)
     with np.errstate(all="ignore"):
-        return quantized(np.where(real < 0, slope * real, real), y, bound.output.dtype)
+        return pointwise.quantized(np.where(real < 0, slope * real, real), y, bound.output.dtype)
 
 
 def _factors(bound: BoundNode) -> tuple[float, float]:
@@ -115,13 +102,13 @@ def _fixed(bound: BoundNode, q: Int64, slopes: Int64) -> Int64:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """float32 throughout; TFLite's integers in fixed point."""
-    value = operand(bound, inputs, 0)
+    value = pointwise.operand(bound, inputs, 0)
     if bound.node.op.numerics is Numerics.TFLITE:
-        outputs = _fixed(bound, value.astype(np.int64), operand(bound, inputs, 1).astype(np.int64))
+        outputs = _fixed(bound, value.astype(np.int64), pointwise.operand(bound, inputs, 1).astype(np.int64))
         return (outputs.astype(bound.output.dtype.value),)
     if value.dtype == np.int8:
         return (_by_scales(bound, value, _real_slope(bound)).astype(np.int8),)
-    x, slope = np.asarray(value, np.float32), np.asarray(operand(bound, inputs, 1), np.float32)
+    x, slope = np.asarray(value, np.float32), np.asarray(pointwise.operand(bound, inputs, 1), np.float32)
     with np.errstate(all="ignore"):
         return (np.where(x < 0, slope * x, x),)
 
@@ -129,7 +116,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def _lower_fixed(bound: BoundNode) -> Layer:
     x, slope, y = bound.input(0), bound.input(1), bound.output
     if slope.is_constant and slope.elements == 1 and x.dtype is DType.INT8:
-        return byte_table(bound, 0, _fixed(bound, BYTES, slope.array().reshape(()).astype(np.int64)))
+        return pointwise.byte_table(bound, 0, _fixed(bound, BYTES, slope.array().reshape(()).astype(np.int64)))
     above, below = (multiplier_of(factor) for factor in _factors(bound))
     params = integers(
         x_offset=(-x.zero_point, "minus the zero point"),
@@ -142,7 +129,7 @@ def _lower_fixed(bound: BoundNode) -> Layer:
         clamp_low=y.dtype.range[0],
         clamp_high=y.dtype.range[1],
     )
-    return broadcast_layer(bound, _FIXED, params, spec=typed(x.dtype, y.dtype, slope.dtype))
+    return broadcast_layer(bound, _FIXED, params, spec=pointwise.typed(x.dtype, y.dtype, slope.dtype))
 
 
 def lower(bound: BoundNode) -> Layer:
@@ -153,11 +140,11 @@ def lower(bound: BoundNode) -> Layer:
     if x.dtype is DType.FLOAT32:
         if slope.is_constant and slope.elements == 1:
             alpha = float(slope.array().reshape(-1)[0])
-            return real_layer(bound, FUNCTIONS["LeakyRelu"], (alpha,))
+            return pointwise.real_layer(bound, FUNCTIONS["LeakyRelu"], (alpha,))
         return broadcast_layer(bound, _REAL)
     slopes = _real_slope(bound)
     if slopes.size == 1:
-        return byte_table(bound, 0, _by_scales(bound, BYTES, slopes.reshape(())))
+        return pointwise.byte_table(bound, 0, _by_scales(bound, BYTES, slopes.reshape(())))
     params = (
         Param("x_offset", "int32_t", -x.zero_point, "minus the zero point"),
         Param("x_scale", "float", x.scale),
@@ -167,14 +154,16 @@ def lower(bound: BoundNode) -> Layer:
     )
     table = Table("slope", "float", tuple(slopes.reshape(-1).tolist()), "slopes below zero")
     spec = KernelSpec(x="int8_t", w="float", y="int8_t")
-    return Layer("activation/prelu_quantized", "portable", (0,), (table,), params, overlaps=in_place(bound), spec=spec)
+    return Layer(
+        "activation/prelu_quantized", "portable", (0,), (table,), params, overlaps=pointwise.in_place(bound), spec=spec
+    )
 
 
 def lower_mve(bound: BoundNode) -> Layer | str:
     """Four floats at a time along the rows, or a table of bytes by vectors."""
     layer = lower(bound)
     if layer.kernel_name != _REAL.name:
-        return vector_layer(layer)
+        return pointwise.vector_layer(layer)
     steps = {param.name: param.value for param in layer.params}
     if steps["a_step"] != 1 or steps["b_step"] > 1:
         return "its slopes are not contiguous"
@@ -188,8 +177,8 @@ def lower_mve(bound: BoundNode) -> Layer | str:
 KERNELS = (
     KernelDef(
         PRelu, "rectifier with slopes below zero, broadcasting", (DType.FLOAT32, DType.INT8), ("PRELU",),
-        parser_of(PRelu, 2), check, reference, lower, onnx=("PRelu",), from_onnx=parser_of(PRelu, 2), elementwise=True,
-        tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
+        pointwise.parser_of(PRelu, 2), check, reference, lower, onnx=("PRelu",), from_onnx=pointwise.parser_of(PRelu, 2),
+        elementwise=True, tflite_dtypes=(DType.INT8, DType.UINT8, DType.INT16, DType.FLOAT32),
         variants=(Variant("mve", "mve", lower_mve, UNKNOWN_VECTORS, (DType.INT8, DType.FLOAT32)),),
     ),
 )  # fmt: skip

@@ -25,33 +25,17 @@ from emitc.kernels.mac import (
     four_channels,
     int16_dsp_mve,
     mve_int8,
+    operand_checks,
     riscv_int8,
     runtime_weights,
     scalar_int8,
     winograd,
 )
 from emitc.kernels.mac.accumulation import WEIGHTS, Accumulating, int32_sums, output_params, requantization
-from emitc.kernels.mac.operand_checks import (
-    check_convolution,
-    check_operands,
-    onnx_convolution_window,
-    require_fitting_channels,
-    tflite_window,
-    window_shape,
-)
 from emitc.kernels.mac.problem import MacProblem, maker
 from emitc.kernels.mac.weight_packing import BLOCK
+from emitc.kernels.shared import windows
 from emitc.kernels.shared.pointwise import operand
-from emitc.kernels.shared.windows import (
-    ACTIVATIONS,
-    BY_ROWS,
-    Padding,
-    Window,
-    require_output,
-    whole_window,
-    window_overlap,
-    window_params,
-)
 from emitc.layer import Layer, Param, by_channel
 from emitc.numerics.requantize import activation_clamp
 from emitc.source import SourceNode
@@ -61,7 +45,7 @@ from emitc.source import SourceNode
 class ComputedConv2D(Accumulating):
     """window: strides, dilations, padding. activation: fused. depthwise: each input channel has filters of its own."""
 
-    window: Window
+    window: windows.Window
     activation: str
     depthwise: bool = False
 
@@ -85,16 +69,16 @@ def _check_computed(bound: BoundNode) -> None:
     op = bound.op(ComputedConv2D)
     require_rank(bound, bound.input(0), 4)
     require_rank(bound, bound.input(WEIGHTS), 4)
-    check_operands(bound, 3 if op.depthwise else 0, short_bias=not op.depthwise, computed=True)
-    require_fitting_channels(bound, depthwise=op.depthwise)
+    operand_checks.check_operands(bound, 3 if op.depthwise else 0, short_bias=not op.depthwise, computed=True)
+    operand_checks.require_fitting_channels(bound, depthwise=op.depthwise)
     _, kernel_h, kernel_w, _ = _filters(bound)
-    require_output(bound, op.window, kernel_h, kernel_w)
+    windows.require_output(bound, op.window, kernel_h, kernel_w)
     runtime_weights.check_sums(bound, _depth(bound))
 
 
 def _computed_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]."""
-    return (window_shape(bound, bound.op(ComputedConv2D).window, _filters(bound)),)
+    return (operand_checks.window_shape(bound, bound.op(ComputedConv2D).window, _filters(bound)),)
 
 
 def _computed_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -112,7 +96,7 @@ def _lower_computed(bound: BoundNode) -> Layer:
     op, x, y = bound.op(ComputedConv2D), bound.input(0), bound.output
     out_c, kernel_h, kernel_w, in_c = _filters(bound)
     groups = x.shape[3] // in_c
-    window = window_params(bound, op.window, kernel_h, kernel_w)
+    window = windows.window_params(bound, op.window, kernel_h, kernel_w)
     template, split = "convolution/conv_2d_taps", accumulation.groups_param(groups)
     if op.depthwise:
         template = "convolution/depthwise_conv_2d_multiplier"
@@ -120,7 +104,7 @@ def _lower_computed(bound: BoundNode) -> Layer:
     params = (*window, split, accumulation.input_offset(bound, folded=False))
     layer = runtime_weights.runtime_layer(bound, template, params, activation=op.activation, depth=_depth(bound))
     ahead = by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)
-    return replace(layer, overlaps=window_overlap(bound, window, ahead))
+    return replace(layer, overlaps=windows.window_overlap(bound, window, ahead))
 
 
 def _computed_work(bound: BoundNode) -> int:
@@ -136,7 +120,7 @@ class Conv2D(Accumulating):
     bias_last: sums of floats in ONNX do not start with it.
     """
 
-    window: Window
+    window: windows.Window
     activation: str
     zero_point_folded: bool = False
     bias_last: bool = False
@@ -144,8 +128,8 @@ class Conv2D(Accumulating):
 
 def from_tflite(node: SourceNode) -> Parsed:
     """CONV_2D's options; the kernel size is the weights'."""
-    window = tflite_window(node, "OHWI is expected")
-    activation = node.fused_activation(ACTIVATIONS)
+    window = operand_checks.tflite_window(node, "OHWI is expected")
+    activation = node.fused_activation(windows.ACTIVATIONS)
     if runtime_weights.applies(node):
         return Parsed(ComputedConv2D(window, activation, int32_sums=int32_sums(node)), (0, 1, 2))
     numerics = accumulation.tflite_numerics(node)
@@ -155,18 +139,18 @@ def from_tflite(node: SourceNode) -> Parsed:
 def from_onnx(node: SourceNode) -> Parsed:
     """Conv on NHWC; the kernel size is the weights', and an attribute that says otherwise is refused."""
     node.counts((2, 3))
-    return Parsed(Conv2D(onnx_convolution_window(node), "NONE"), (0, 1, 2))
+    return Parsed(Conv2D(operand_checks.onnx_convolution_window(node), "NONE"), (0, 1, 2))
 
 
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
     op = bound.op(Conv2D)
-    check_convolution(bound, op.window, folded=op.zero_point_folded)
+    operand_checks.check_convolution(bound, op.window, folded=op.zero_point_folded)
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[N, OH, OW, O]."""
-    return (window_shape(bound, bound.op(Conv2D).window, bound.input(WEIGHTS).shape),)
+    return (operand_checks.window_shape(bound, bound.op(Conv2D).window, bound.input(WEIGHTS).shape),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -181,7 +165,7 @@ def lower(bound: BoundNode) -> Layer:
     op, x, w, y = bound.op(Conv2D), bound.input(0), bound.input(WEIGHTS), bound.output
     out_c, kernel_h, kernel_w, in_c = w.shape
     groups, window, folded = x.shape[3] // in_c, op.window, op.zero_point_folded
-    params, of_groups = window_params(bound, window, kernel_h, kernel_w), accumulation.groups_param(groups)
+    params, of_groups = windows.window_params(bound, window, kernel_h, kernel_w), accumulation.groups_param(groups)
     if accumulation.in_float(bound):
         return accumulation.float_layer(bound, (*params, of_groups), op.activation, bias_last=op.bias_last)
     clamp = activation_clamp(op.activation, y)
@@ -191,7 +175,7 @@ def lower(bound: BoundNode) -> Layer:
     spec = accumulation.spec(bound, weights)
     tail = (accumulation.input_offset(bound, folded=folded), *output_params(bound, requantization(bound), clamp))
     inside = accumulation.bias_inside(bound, weights.astype(np.int64).reshape(out_c, -1), folded=folded)
-    layer = Layer("", "portable", (0,), macs=work(bound), by_rows=BY_ROWS)
+    layer = Layer("", "portable", (0,), macs=work(bound), by_rows=windows.BY_ROWS)
     in_runs = groups == 1 and window.dilation_w == 1 and inside is not None
     if in_runs and (blocks := accumulation.block_tables(bound, weights, spec, inside)) is not None:
         return replace(
@@ -200,7 +184,7 @@ def lower(bound: BoundNode) -> Layer:
             tables=blocks[0],
             params=params + tail,
             spec=blocks[1],
-            overlaps=window_overlap(bound, params, whole_window(out_c, BLOCK, y.dtype.bytes)),
+            overlaps=windows.window_overlap(bound, params, windows.whole_window(out_c, BLOCK, y.dtype.bytes)),
         )
     return replace(
         layer,
@@ -208,7 +192,7 @@ def lower(bound: BoundNode) -> Layer:
         tables=accumulation.tables(bound, weights, spec),
         params=(*params, of_groups, *tail),
         spec=spec,
-        overlaps=window_overlap(bound, params, by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)),
+        overlaps=windows.window_overlap(bound, params, by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)),
     )
 
 
@@ -257,8 +241,8 @@ def _upright(bound: BoundNode) -> BoundNode:
     flat = x.shape[1] == w.shape[1] == y.shape[1] == 1 and not window.padding.top and not window.padding.bottom
     if not flat or window.dilation_w == 1:
         return bound
-    padding = Padding(top=window.padding.left, bottom=window.padding.right)
-    column = Window(window.stride_w, 1, padding, dilation_h=window.dilation_w)
+    padding = windows.Padding(top=window.padding.left, bottom=window.padding.right)
+    column = windows.Window(window.stride_w, 1, padding, dilation_h=window.dilation_w)
     inputs = (_turned(x), _turned(w), *bound.inputs[2:])
     return BoundNode(replace(bound.node, op=replace(op, window=column)), inputs, (_turned(y),))
 

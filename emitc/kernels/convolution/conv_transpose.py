@@ -44,16 +44,8 @@ from emitc.kernels.mac.accumulation import (
     requantization_tables,
 )
 from emitc.kernels.mac.operand_checks import require_bias_length, require_symmetric_weights
-from emitc.kernels.shared import int16x8
+from emitc.kernels.shared import int16x8, windows
 from emitc.kernels.shared.pointwise import bound_params, bounded, operand
-from emitc.kernels.shared.windows import (
-    Padding,
-    Window,
-    automatic_padding,
-    image_size,
-    integers_attribute,
-    window_params,
-)
 from emitc.layer import KernelSpec, Layer, Param, Scratch, Table
 from emitc.numerics.requantize import INT32_MAX, Int64, activation_clamp, requantize_float
 from emitc.source import SourceNode
@@ -71,7 +63,7 @@ class ConvTranspose(Op):
     activation: fused. filters_first: the weights are [O, KH, KW, I].
     """
 
-    window: Window
+    window: windows.Window
     groups: int
     extra_h: int
     extra_w: int
@@ -102,7 +94,7 @@ def from_tflite(node: SourceNode) -> Parsed:
     activation = node.fused_activation(("NONE", "RELU", "RELU6", "RELU_N1_TO_1"))
     ends = [_tflite_ends(*axis, same=same) for axis in zip(sizes[1:3], steps, w.shape[1:3], x.shape[1:3], strict=True)]
     (top, bottom, extra_h), (left, right, extra_w) = ends
-    window = Window(*steps, Padding(top, bottom, left, right))
+    window = windows.Window(*steps, windows.Padding(top, bottom, left, right))
     numerics = Numerics.PLAIN if x.dtype == "float32" else Numerics.TFLITE
     op = ConvTranspose(window, 1, extra_h, extra_w, activation, filters_first=True, numerics=numerics)
     return Parsed(op, (2, WEIGHTS, 3))
@@ -133,19 +125,19 @@ def tflite_padding(bound: BoundNode) -> str:
 def from_onnx(node: SourceNode) -> Parsed:
     """ConvTranspose's attributes; padding is settled for this input size."""
     node.counts((2, 3))
-    height, width = image_size(node)
+    height, width = windows.image_size(node)
     weights = node.input(WEIGHTS)
     if len(weights.shape) != 4:
         raise node.refusal(f"has weights of rank {len(weights.shape)}", "4 is expected", "export again", weights)
     kernel = weights.shape[1], weights.shape[2]
-    if integers_attribute(node, "kernel_shape", 2, 1, 1) != kernel and "kernel_shape" in node.attributes:
+    if windows.integers_attribute(node, "kernel_shape", 2, 1, 1) != kernel and "kernel_shape" in node.attributes:
         what = f"has kernel_shape {node.attributes['kernel_shape']}"
         raise node.refusal(what, f"the weights are {kernel[0]}x{kernel[1]}", tensor=weights)
-    strides = integers_attribute(node, "strides", 2, 1, 1)
-    dilations = integers_attribute(node, "dilations", 2, 1, 1)
-    extra = integers_attribute(node, "output_padding", 2, 0, 0)
-    top, left, bottom, right = integers_attribute(node, "pads", 4, 0, 0)
-    mode, sizes = automatic_padding(node), _sizes_attribute(node)
+    strides = windows.integers_attribute(node, "strides", 2, 1, 1)
+    dilations = windows.integers_attribute(node, "dilations", 2, 1, 1)
+    extra = windows.integers_attribute(node, "output_padding", 2, 0, 0)
+    top, left, bottom, right = windows.integers_attribute(node, "pads", 4, 0, 0)
+    mode, sizes = windows.automatic_padding(node), _sizes_attribute(node)
     if mode == "VALID":
         top = left = bottom = right = 0
     if mode.startswith("SAME") or sizes is not None:
@@ -163,7 +155,9 @@ def from_onnx(node: SourceNode) -> Parsed:
         # The odd one is cut off at the end with SAME_UPPER, at the start otherwise.
         upper = mode == "SAME_UPPER"
         (top, bottom), (left, right) = ((t // 2, t - t // 2) if upper else (t - t // 2, t // 2) for t in total)
-    window = Window(strides[0], strides[1], Padding(top, bottom, left, right), dilations[0], dilations[1])
+    window = windows.Window(
+        strides[0], strides[1], windows.Padding(top, bottom, left, right), dilations[0], dilations[1]
+    )
     groups = node.integer("group", 1, 1, 1 << 16)
     op = ConvTranspose(window, groups, extra[0], extra[1])
     return Parsed(op, (0, WEIGHTS, BIAS))
@@ -364,7 +358,7 @@ def _steps(bound: BoundNode, *, rearranged: bool) -> tuple[Param, ...]:
             steps = (in_c, each_out * taps * in_c, taps * in_c, 1)
     names = ("tap_step", "group_step", "out_step", "in_step")
     return (
-        *window_params(bound, op.window, kernel_h, kernel_w),
+        *windows.window_params(bound, op.window, kernel_h, kernel_w),
         Param("groups", "int32_t", op.groups),
         *(Param(name, "int32_t", step) for name, step in zip(names, steps, strict=True)),
     )

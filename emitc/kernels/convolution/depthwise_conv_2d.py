@@ -32,14 +32,7 @@ from emitc.kernels.mac.accumulation import WEIGHTS, output_params, requantizatio
 from emitc.kernels.mac.operand_checks import check_convolution, onnx_convolution_window, tflite_window, window_shape
 from emitc.kernels.mac.problem import MacProblem, maker
 from emitc.kernels.mac.weight_packing import BLOCK
-from emitc.kernels.shared.windows import (
-    ACTIVATIONS,
-    BY_ROWS,
-    Window,
-    whole_window,
-    window_overlap,
-    window_params,
-)
+from emitc.kernels.shared import windows
 from emitc.layer import Layer, Param, by_channel
 from emitc.numerics.requantize import activation_clamp
 from emitc.source import SourceNode
@@ -51,7 +44,7 @@ class DepthwiseConv2D(Op):
     bias_last: sums of floats in ONNX do not start with it.
     """
 
-    window: Window
+    window: windows.Window
     activation: str
     zero_point_folded: bool = False
     bias_last: bool = False
@@ -60,7 +53,7 @@ class DepthwiseConv2D(Op):
 def from_tflite(node: SourceNode) -> Parsed:
     """The options; the multiplier follows from the channels, the file's `depth_multiplier` is known to lie."""
     window = tflite_window(node, "[1, KH, KW, C] is expected", "export again")
-    activation = node.fused_activation(ACTIVATIONS)
+    activation = node.fused_activation(windows.ACTIVATIONS)
     if runtime_weights.applies(node):
         return Parsed(ComputedConv2D(window, activation, depthwise=True), (0, 1, 2))
     return Parsed(DepthwiseConv2D(window, activation, numerics=accumulation.tflite_numerics(node)), (0, 1, 2))
@@ -98,7 +91,7 @@ def lower(bound: BoundNode) -> Layer:
     """Four channels at a time for multiplier 1; a plain convolution for one input channel; else channel by channel."""
     op, x, w, y = bound.op(DepthwiseConv2D), bound.input(0), bound.input(WEIGHTS), bound.output
     _, kernel_h, kernel_w, out_c = w.shape
-    params, folded = window_params(bound, op.window, kernel_h, kernel_w), op.zero_point_folded
+    params, folded = windows.window_params(bound, op.window, kernel_h, kernel_w), op.zero_point_folded
     if accumulation.in_float(bound):
         filters = _as_filters(w.array()) if w.is_constant else None
         of_groups = accumulation.groups_param(x.shape[3])
@@ -114,8 +107,8 @@ def lower(bound: BoundNode) -> Layer:
     inside = accumulation.bias_inside(bound, filters.astype(np.int64).reshape(out_c, -1), folded=folded)
     layer = Layer(
         "convolution/depthwise_conv_2d_multiplier", "portable", (0,), accumulation.tables(bound, weights, spec),
-        macs=work(bound), spec=spec, by_rows=BY_ROWS,
-        overlaps=window_overlap(bound, params, by_channel(out_c, x.shape[3], 1, x.dtype.bytes, y.dtype.bytes)),
+        macs=work(bound), spec=spec, by_rows=windows.BY_ROWS,
+        overlaps=windows.window_overlap(bound, params, by_channel(out_c, x.shape[3], 1, x.dtype.bytes, y.dtype.bytes)),
     )  # fmt: skip
     if inside is not None and fast and x.shape[3] == 1 and op.window.dilation_w == 1:
         tables = accumulation.tables(bound, filters, spec, interleaved=True)
@@ -124,7 +117,7 @@ def lower(bound: BoundNode) -> Layer:
             template="convolution/conv_2d",
             tables=(*tables, *accumulation.inside_tables(bound, inside)),
             params=params + tail,
-            overlaps=window_overlap(bound, params, whole_window(out_c, BLOCK, y.dtype.bytes)),
+            overlaps=windows.window_overlap(bound, params, windows.whole_window(out_c, BLOCK, y.dtype.bytes)),
         )
     if inside is not None and (fast or x.dtype is DType.INT8) and out_c == x.shape[3]:
         tables = (*layer.tables, *accumulation.inside_tables(bound, inside))

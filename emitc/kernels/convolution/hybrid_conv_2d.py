@@ -41,16 +41,8 @@ from emitc.kernels.mac.accumulation import BIAS, WEIGHTS, convolved, pixel_param
 from emitc.kernels.mac.operand_checks import require_constants, require_weight_rank, rows_shape, window_shape
 from emitc.kernels.mac.problem import DILATED
 from emitc.kernels.mac.weight_packing import shape_text
+from emitc.kernels.shared import windows
 from emitc.kernels.shared.pointwise import bound_params, bounded
-from emitc.kernels.shared.windows import (
-    ACTIVATIONS,
-    Padding,
-    Window,
-    image_size,
-    require_output,
-    window_of,
-    window_params,
-)
 from emitc.layer import Layer, Param, Scratch, Table, integers
 from emitc.numerics.requantize import INT32_MAX, Float32
 from emitc.source import SourceNode
@@ -69,15 +61,15 @@ class _Hybrid(Op):
     depthwise: weights are [1, KH, KW, O].
     """
 
-    window: Window | None
+    window: windows.Window | None
     activation: str
     keep_dims: bool = False
     depthwise: bool = False
 
     @property
-    def window_or_pixel(self) -> Window:
+    def window_or_pixel(self) -> windows.Window:
         """The window; a fully connected layer's is one pixel."""
-        return self.window if self.window is not None else Window(1, 1, Padding())
+        return self.window if self.window is not None else windows.Window(1, 1, windows.Padding())
 
     @property
     def joint(self) -> bool:
@@ -104,12 +96,12 @@ def _parsed(node: SourceNode, kind: type[_Hybrid]) -> Parsed:
     node.counts((2, 3))
     rank = 2 if node.op_type == "FULLY_CONNECTED" else 4
     _, *kernel = require_weight_rank(node, rank, f"{rank} dimensions are expected")
-    activation = node.fused_activation(ACTIVATIONS)
+    activation = node.fused_activation(windows.ACTIVATIONS)
     if node.op_type == "FULLY_CONNECTED":
         node.text("weights_format", ("DEFAULT",))
         op = kind(None, activation, bool(node.attribute("keep_num_dims", False)))
     else:
-        window = window_of(node, *image_size(node), kernel[0], kernel[1], dilated=True)
+        window = windows.window_of(node, *windows.image_size(node), kernel[0], kernel[1], dilated=True)
         op = kind(window, activation, depthwise=node.op_type == "DEPTHWISE_CONV_2D")
     return Parsed(op, (0, 1, 2))
 
@@ -143,7 +135,7 @@ def _check(bound: BoundNode) -> None:
     if op.window is not None:
         require_rank(bound, x, 4)
         (_check_no_groups if isinstance(op, HybridConv2D) else _check_groups)(bound)
-        require_output(bound, op.window, w.shape[1], w.shape[2])
+        windows.require_output(bound, op.window, w.shape[1], w.shape[2])
     largest = _LARGEST if isinstance(op, HybridConv2D) else _HIGH - _LOW
     worst = int(np.abs(_filters(bound).astype(np.int64).reshape(out, -1)).sum(axis=1).max()) * largest
     if worst > INT32_MAX:
@@ -256,7 +248,7 @@ def _window_and_image(bound: BoundNode) -> tuple[tuple[Param, ...], int]:
     """The window's parameters, and the values of one image, in elements."""
     op, x, w = bound.op(_Hybrid), bound.input(0), bound.input(WEIGHTS)
     if op.window is not None:
-        return window_params(bound, op.window, w.shape[1], w.shape[2]), x.elements // x.shape[0]
+        return windows.window_params(bound, op.window, w.shape[1], w.shape[2]), x.elements // x.shape[0]
     out, depth = w.shape
     return pixel_params(x.elements // depth, depth, out), depth
 

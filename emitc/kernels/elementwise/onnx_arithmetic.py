@@ -44,33 +44,10 @@ from emitc.kernels.elementwise.quantized_operands import (
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER
 from emitc.kernels.mac.dsp_int8 import HEADER as DSP_HEADER
 from emitc.kernels.mac.mve_int8 import HEADER as MVE_HEADER
+from emitc.kernels.shared import pointwise
 from emitc.kernels.shared.broadcast import broadcast_layer, flat_layer, require_broadcast, same_types
-from emitc.kernels.shared.pointwise import (
-    ACTIVATION_BOUNDS,
-    FLOATS,
-    SIGNED,
-    UNSIGNED,
-    binary_table,
-    bound_params,
-    dequantized,
-    quantized,
-    require_types,
-    single_source,
-    typed,
-)
 from emitc.layer import Formula, Layer, Param, integers
-from emitc.numerics.exhaustive_fit import (
-    EvenProduct,
-    EvenSum,
-    HighProduct,
-    ScaledProduct,
-    WeightedSum,
-    even_product,
-    even_sum,
-    high_product,
-    scaled_product,
-    weighted_sum,
-)
+from emitc.numerics import exhaustive_fit
 from emitc.numerics.requantize import Clamp, Float32, Int64
 
 _ANY_WEIGHT = 1 << 31
@@ -80,7 +57,7 @@ _REMEMBERED = 256
 _ADDED = (DType.FLOAT32, DType.INT32, DType.INT64)
 TFLITE_TYPES = {"+": _ADDED, "-": _ADDED, "*": _ADDED, "/": (DType.FLOAT32, DType.INT32)}
 """Plain numbers in TFLite, by operator."""
-PLAIN_TYPES = (*FLOATS, *SIGNED, *UNSIGNED)
+PLAIN_TYPES = (*pointwise.FLOATS, *pointwise.SIGNED, *pointwise.UNSIGNED)
 _WIDE_UNSIGNED = {"int32_t": "uint32_t", "int64_t": "uint64_t", "uint32_t": "uint32_t", "uint64_t": "uint64_t"}
 _OPERATIONS: Mapping[str, tuple[str, Callable[[Array, Array], Array]]] = {
     "+": ("sum", np.add),
@@ -97,7 +74,7 @@ _UNSIGNED_BIAS = 128
 _CONVERTED = 2**31
 """From here on a float has no int32."""
 
-Form = WeightedSum | EvenSum | ScaledProduct | EvenProduct
+Form = exhaustive_fit.WeightedSum | exhaustive_fit.EvenSum | exhaustive_fit.ScaledProduct | exhaustive_fit.EvenProduct
 """Integer parameters for pairs of int8 values."""
 
 
@@ -127,10 +104,12 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
     a, b, y = bound.input(0), bound.input(1), bound.output
     if bound.node.op.numerics is Numerics.PLAIN:
         types = TFLITE_TYPES[operator]
-        require_types(bound, same_types(types), " and ".join(t.value for t in types) + ", one type throughout")
+        pointwise.require_types(
+            bound, same_types(types), " and ".join(t.value for t in types) + ", one type throughout"
+        )
         return
     if not is_quantized(bound):
-        require_types(bound, same_types(PLAIN_TYPES), "floats and integers, all of one type")
+        pointwise.require_types(bound, same_types(PLAIN_TYPES), "floats and integers, all of one type")
         scaled = next((t for t in (a, b, y) if t.quantization is not None), None)
         if scaled is not None:
             why = "it would compute with the numbers themselves, whatever they stand for"
@@ -138,7 +117,7 @@ def check(bound: BoundNode, operator: str, activation: str) -> None:
             raise unsupported(bound, "of quantized numbers is not supported", why, hint, scaled)
         return
     wide = (DType.INT16,) if bound.node.op.numerics is Numerics.QDQ else ()
-    require_types(bound, same_types((DType.INT8, *wide)), "int8 or uint8" + (", or int16" if wide else ""))
+    pointwise.require_types(bound, same_types((DType.INT8, *wide)), "int8 or uint8" + (", or int16" if wide else ""))
     require_quantization(bound, a, b, y)
     if operator == "/" and activation != "NONE":
         why = "0 / 0 is not a number, which an activation leaves as it is"
@@ -173,8 +152,8 @@ def clamp_of(bound: BoundNode, activation: str) -> Clamp:
     q = y.quantization
     return Clamp(
         *(
-            end if real is None else int(quantized(np.array([real], np.float32), q, y.dtype)[0])
-            for real, end in zip(ACTIVATION_BOUNDS[activation], y.dtype.range, strict=True)
+            end if real is None else int(pointwise.quantized(np.array([real], np.float32), q, y.dtype)[0])
+            for real, end in zip(pointwise.ACTIVATION_BOUNDS[activation], y.dtype.range, strict=True)
         )
     )
 
@@ -202,8 +181,8 @@ def combined(bound: BoundNode, operator: str, clamp: Clamp, a: Int64, b: Int64) 
     qa, qb, qy = _quantizations(bound)
     op = bound.node.op
     if op.numerics is Numerics.QDQ:
-        real = plain(operator, dequantized(a, qa), dequantized(b, qb), DType.FLOAT32)
-        results = quantized(np.asarray(real, np.float32), qy, bound.output.dtype)
+        real = plain(operator, pointwise.dequantized(a, qa), pointwise.dequantized(b, qb), DType.FLOAT32)
+        results = pointwise.quantized(np.asarray(real, np.float32), qy, bound.output.dtype)
     else:
         whole = np.rint(_in_float(bound, operator, a, b)).astype(np.float64)
         results = np.clip(whole, -(2**31), 2**31 - 1).astype(np.int64) - _bias(op)
@@ -261,21 +240,21 @@ def plain_layer(bound: BoundNode, operator: str, activation: str) -> Layer:
     """One loop for each operator and type. Integers are computed without sign where C leaves an overflow open."""
     bounds = bound.node.op.numerics is Numerics.PLAIN
     dtype = bound.output.dtype
-    spec = typed(dtype, dtype)
-    if operator == "/" and not (bounds and dtype in FLOATS):
+    spec = pointwise.typed(dtype, dtype)
+    if operator == "/" and not (bounds and dtype in pointwise.FLOATS):
         if bounds and activation != "NONE":
             return broadcast_layer(
-                bound, "elementwise/bounded_quotient_integer", bound_params(activation, dtype), spec=spec
+                bound, "elementwise/bounded_quotient_integer", pointwise.bound_params(activation, dtype), spec=spec
             )
-        if dtype in FLOATS:
+        if dtype in pointwise.FLOATS:
             return broadcast_layer(bound, _QUOTIENT, spec=spec)
-        kernel = _QUOTIENT_UNSIGNED if dtype in UNSIGNED else "elementwise/quotient_integer"
+        kernel = _QUOTIENT_UNSIGNED if dtype in pointwise.UNSIGNED else "elementwise/quotient_integer"
         return broadcast_layer(bound, kernel, spec=spec)
-    wide = _WIDE_UNSIGNED.get(spec.y, spec.y if dtype in FLOATS else "uint32_t")
+    wide = _WIDE_UNSIGNED.get(spec.y, spec.y if dtype in pointwise.FLOATS else "uint32_t")
     name, _ = _OPERATIONS[operator]
     c, comment = f"({{y}})(({wide})va {operator} ({wide})vb)", f"a {operator} b"
     if bounds:
-        limits, template = bound_params(activation, dtype), "elementwise/binary_bounded"
+        limits, template = pointwise.bound_params(activation, dtype), "elementwise/binary_bounded"
         formula = Formula(f"bounded_{name}", c, comment)
         return flat_layer(broadcast_layer(bound, formula, limits, spec=spec, template=template))
     formula = Formula(f"plain_{name}", c, f"{comment}, in a type in which C defines every result")
@@ -295,21 +274,23 @@ def integer_form(
         zero = zeros[2] - zeros[0] * a_factor - zeros[1] * b_factor
         # With a ratio of, say, 1/2 every other sum is a tie; where all ratios are whole there is none.
         ties = not (a_factor.is_integer() and b_factor.is_integer())
-        even = even_sum(results, a_factor, b_factor, zeros, clamp) if ties else None
-        return even or weighted_sum(results, a_factor, b_factor, zero, clamp, widest)
+        even = exhaustive_fit.even_sum(results, a_factor, b_factor, zeros, clamp) if ties else None
+        return even or exhaustive_fit.weighted_sum(results, a_factor, b_factor, zero, clamp, widest)
     if operator == "*":
         factor = a * b / y
-        return scaled_product(results, factor, zeros) or even_product(results, factor, zeros, clamp)
+        return exhaustive_fit.scaled_product(results, factor, zeros) or exhaustive_fit.even_product(
+            results, factor, zeros, clamp
+        )
     return None
 
 
 def _form_layer(bound: BoundNode, form: Form, clamp: Clamp) -> Layer:
-    if isinstance(form, WeightedSum):
+    if isinstance(form, exhaustive_fit.WeightedSum):
         return weighted_layer(bound, form, clamp)
-    if isinstance(form, EvenSum):
+    if isinstance(form, exhaustive_fit.EvenSum):
         template, params = "elementwise/quantized_sum/even_sum", weight_params(form)
     else:
-        if isinstance(form, EvenProduct):
+        if isinstance(form, exhaustive_fit.EvenProduct):
             template = "elementwise/quantized_product/even_product"
             bias = Param("bias", "int32_t", form.bias)
         else:
@@ -319,16 +300,18 @@ def _form_layer(bound: BoundNode, form: Form, clamp: Clamp) -> Layer:
             bias = Param("bias", c_type, form.bias, "the output's zero point and the rounding")
         multiplier, right = integers(multiplier=form.multiplier, right=form.right)
         params = (*offset_params(bound), multiplier, bias, right)
-    if isinstance(form, EvenSum | EvenProduct):
+    if isinstance(form, exhaustive_fit.EvenSum | exhaustive_fit.EvenProduct):
         below_half = Param("below_half", "int32_t", (1 << (form.right - 1)) - 1, "under half of what the shift drops")
         params = (*params, below_half, Param("output_offset", "int32_t", form.offset))
-    return broadcast_layer(bound, template, (*params, *clamp_params(clamp)), spec=typed(DType.INT8, DType.INT8))
+    return broadcast_layer(
+        bound, template, (*params, *clamp_params(clamp)), spec=pointwise.typed(DType.INT8, DType.INT8)
+    )
 
 
 def _float_layer(bound: BoundNode, operator: str, clamp: Clamp) -> Layer:
     """The specified arithmetic on the device."""
     dtype, zero = bound.output.dtype, bound.output.zero_point
-    spec = typed(dtype, dtype)
+    spec = pointwise.typed(dtype, dtype)
     if bound.node.op.numerics is Numerics.QDQ:
         params = (
             *offset_params(bound),
@@ -377,10 +360,10 @@ def quantized_layer(bound: BoundNode, operator: str, clamp: Clamp, widest: int =
     form = _remembered_form(bound, operator, clamp, widest)
     if form is not None:
         return _form_layer(bound, form, clamp)
-    source = single_source(bound)
+    source = pointwise.single_source(bound)
     if source is None:
         return _float_layer(bound, operator, clamp)
-    return binary_table(bound, source, pairs_of(bound, operator, clamp))
+    return pointwise.binary_table(bound, source, pairs_of(bound, operator, clamp))
 
 
 @lru_cache(maxsize=1)
@@ -397,7 +380,7 @@ def _remembered_form(bound: BoundNode, operator: str, clamp: Clamp, widest: int)
     if widest < _ANY_WEIGHT:
         # The wider search looks at the same weights in the same order, and at more of them.
         form = _remembered_form(bound, operator, clamp, _ANY_WEIGHT)
-        if not isinstance(form, WeightedSum) or max(abs(form.a_weight), abs(form.b_weight)) < widest:
+        if not isinstance(form, exhaustive_fit.WeightedSum) or max(abs(form.a_weight), abs(form.b_weight)) < widest:
             return form
     return integer_form(bound, operator, pairs_of(bound, operator, clamp), clamp, widest)
 
@@ -426,10 +409,10 @@ def _params(layer: Layer) -> dict[str, int | float]:
 
 
 @lru_cache(maxsize=_REMEMBERED_PRODUCTS)
-def _high_product(bound: BoundNode, clamp: Clamp) -> HighProduct | None:
+def _high_product(bound: BoundNode, clamp: Clamp) -> exhaustive_fit.HighProduct | None:
     """The integers of a product of int8 by the upper half."""
     scale_a, scale_b, scale_y = scales(bound)
-    return high_product(pairs_of(bound, "*", clamp), scale_a * scale_b / scale_y, zero_points(bound))
+    return exhaustive_fit.high_product(pairs_of(bound, "*", clamp), scale_a * scale_b / scale_y, zero_points(bound))
 
 
 def product_variant(bound: BoundNode, layer: Layer, clamp: Clamp, variant: str) -> Layer | str:

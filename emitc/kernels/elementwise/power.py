@@ -15,23 +15,14 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef
+from emitc.kernels.shared import pointwise
 from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types
-from emitc.kernels.shared.pointwise import (
-    SIGNED,
-    UNSIGNED,
-    copied,
-    formula_of,
-    operand,
-    parser_of,
-    pointwise_layer,
-    require_types,
-)
 from emitc.layer import Formula, Layer, Param
 from emitc.numerics.float_functions import FUNCTIONS, RealFunction
 
 _BASES = (DType.FLOAT32, DType.INT32, DType.INT64)
 _TFLITE_TYPES = (DType.FLOAT32, DType.INT32)
-_EXPONENTS = (DType.FLOAT32, *SIGNED, *UNSIGNED)
+_EXPONENTS = (DType.FLOAT32, *pointwise.SIGNED, *pointwise.UNSIGNED)
 _SIMPLE: Mapping[float, RealFunction] = {
     2.0: FUNCTIONS["Square"],
     3.0: FUNCTIONS["Cube"],
@@ -50,8 +41,8 @@ class Power(Op):
 def check(bound: BoundNode) -> None:
     """Refuses types without code, and shapes that do not fit each other."""
     if bound.node.op.numerics.of_tflite:
-        require_types(bound, same_types(_TFLITE_TYPES), "float32 and int32, one type throughout")
-    require_types(bound, [(a, b, a) for a in _BASES for b in _EXPONENTS], "bases of float32, int32 and int64")
+        pointwise.require_types(bound, same_types(_TFLITE_TYPES), "float32 and int32, one type throughout")
+    pointwise.require_types(bound, [(a, b, a) for a in _BASES for b in _EXPONENTS], "bases of float32, int32 and int64")
     require_broadcast(bound)
 
 
@@ -71,7 +62,7 @@ def _whole_power(a: Array, b: Array) -> Array:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Integers exactly, float32 through float64, rounded once; a cube is two products."""
-    a, b, y = operand(bound, inputs, 0), operand(bound, inputs, 1), bound.output.dtype
+    a, b, y = pointwise.operand(bound, inputs, 0), pointwise.operand(bound, inputs, 1), bound.output.dtype
     if a.dtype.kind != "f" and b.dtype.kind != "f":
         return (_whole_power(a, b),)
     with np.errstate(all="ignore"):
@@ -107,16 +98,16 @@ def lower(bound: BoundNode) -> Layer:
     if b.is_constant and b.elements == 1 and a.elements == y.elements:
         exponent = float(b.array().reshape(-1)[0])
         if exponent == 1.0:
-            return copied(bound)
+            return pointwise.copied(bound)
         if exponent in _SIMPLE:
-            return pointwise_layer(bound, formula_of(_SIMPLE[exponent]))
+            return pointwise.pointwise_layer(bound, pointwise.formula_of(_SIMPLE[exponent]))
     return broadcast_layer(bound, _POWER)
 
 
 KERNELS = (
     KernelDef(
-        Power, "power, broadcasting", _BASES, ("POW",), parser_of(Power, 2), check, reference, lower,
-        output_shapes=output_shapes, tflite_dtypes=_TFLITE_TYPES, onnx=("Pow",), from_onnx=parser_of(Power, 2),
+        Power, "power, broadcasting", _BASES, ("POW",), pointwise.parser_of(Power, 2), check, reference, lower,
+        output_shapes=output_shapes, tflite_dtypes=_TFLITE_TYPES, onnx=("Pow",), from_onnx=pointwise.parser_of(Power, 2),
         elementwise=True,
     ),
 )  # fmt: skip

@@ -5,18 +5,7 @@ import numpy as np
 from emitc.errors import EXPORT_AGAIN
 from emitc.ir import BoundNode, DType, Numerics, Shape, Tensor
 from emitc.kernels.contract import illegal, require_dtypes, require_quantization, require_rank, unsupported
-from emitc.kernels.mac.accumulation import (
-    BIAS,
-    FACTOR_LIMIT,
-    SMALLEST_NORMAL,
-    WEIGHTS,
-    bias_of,
-    float_factors,
-    in_float,
-    real_factors,
-    reduced,
-    weights_of,
-)
+from emitc.kernels.mac import accumulation
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.windows import Window, image_size, onnx_window, require_output, window_of
 from emitc.numerics.requantize import INT32_MAX, Int64
@@ -25,7 +14,7 @@ from emitc.source import SourceNode
 
 def onnx_kernel(node: SourceNode) -> tuple[int, int]:
     """Height and width of the weights' window, [?, KH, KW, ?]; an attribute kernel_shape that differs is refused."""
-    weights = node.input(WEIGHTS)
+    weights = node.input(accumulation.WEIGHTS)
     if len(weights.shape) != 4:
         raise node.refusal(f"has weights of rank {len(weights.shape)}", "4 is expected", "export again", weights)
     size = weights.shape[1], weights.shape[2]
@@ -37,20 +26,20 @@ def onnx_kernel(node: SourceNode) -> tuple[int, int]:
 
 def require_weight_rank(node: SourceNode, rank: int, why: str, hint: str = EXPORT_AGAIN) -> Shape:
     """The shape of the weights; refuses another rank. why: what is expected."""
-    weights = node.input(WEIGHTS)
+    weights = node.input(accumulation.WEIGHTS)
     if len(weights.shape) != rank:
         raise node.refusal("has weights of the wrong rank", why, hint, weights)
     return weights.shape
 
 
 def require_bias_length(bound: BoundNode, channels: int) -> None:
-    bias = bound.optional(BIAS)
+    bias = bound.optional(accumulation.BIAS)
     if bias is not None and bias.shape != (channels,):
         raise illegal(bound, "has a bias of the wrong length", f"{channels} output channels", tensor=bias)
 
 
 def require_constants(bound: BoundNode) -> None:
-    w, bias = bound.input(WEIGHTS), bound.optional(BIAS)
+    w, bias = bound.input(accumulation.WEIGHTS), bound.optional(accumulation.BIAS)
     if not w.is_constant or (bias is not None and not bias.is_constant):
         what, hint = (
             ("a computed bias", "a constant bias") if w.is_constant else ("computed weights", "constant weights")
@@ -60,14 +49,14 @@ def require_constants(bound: BoundNode) -> None:
 
 
 def require_symmetric_weights(bound: BoundNode) -> None:
-    w = bound.input(WEIGHTS)
+    w = bound.input(accumulation.WEIGHTS)
     if w.quantization is not None and any(w.quantization.zero_points):
         why = "weights are symmetric in TFLite's int8 scheme"
         raise illegal(bound, "has weights with a zero point", why, "quantize the weights symmetrically", w)
 
 
 def require_float_dtypes(bound: BoundNode) -> None:
-    require_dtypes(bound, [(DType.FLOAT32,) * (4 if bound.optional(BIAS) else 3)])
+    require_dtypes(bound, [(DType.FLOAT32,) * (4 if bound.optional(accumulation.BIAS) else 3)])
 
 
 def check_float_operands(bound: BoundNode, channels: int) -> None:
@@ -84,7 +73,7 @@ def check_operands(
     weight_axis: dimension of the weights that counts output channels. short_bias: with int16 inputs it may be int32. computed: so
     may the weights be. one_zero: int8 weights with one scale may have a zero point in TFLite.
     """
-    x, w, bias, y = bound.input(0), bound.input(WEIGHTS), bound.optional(BIAS), bound.output
+    x, w, bias, y = bound.input(0), bound.input(accumulation.WEIGHTS), bound.optional(accumulation.BIAS), bound.output
     _check_types(bound, bias, short_bias=short_bias)
     require_quantization(bound, x, y)
     if int16x8.applies(bound):
@@ -92,9 +81,9 @@ def check_operands(
     _check_weights(bound, weight_axis, one_zero=one_zero)
     require_bias_length(bound, w.shape[weight_axis])
     float_scale = bound.node.op.numerics.float_scale
-    factors = float_factors(bound) if float_scale else real_factors(bound)
-    lowest = SMALLEST_NORMAL if float_scale else 0.0
-    limit = int16x8.FACTOR_LIMIT if reduced(bound) else FACTOR_LIMIT
+    factors = accumulation.float_factors(bound) if float_scale else accumulation.real_factors(bound)
+    lowest = accumulation.SMALLEST_NORMAL if float_scale else 0.0
+    limit = int16x8.FACTOR_LIMIT if accumulation.reduced(bound) else accumulation.FACTOR_LIMIT
     if not lowest <= min(factors) <= max(factors) < limit:
         why = f"input scale * weight scale / output scale = {max(factors, key=abs)!r}"
         raise illegal(bound, "has an output scale that is out of proportion", why, "quantize again", y)
@@ -127,7 +116,7 @@ def _check_types(bound: BoundNode, bias: Tensor | None, *, short_bias: bool) -> 
 
 def _check_weights(bound: BoundNode, weight_axis: int, *, one_zero: bool) -> None:
     """Refuses scales and zero points of the weights. Arguments are as in `check_operands`."""
-    x, w = bound.input(0), bound.input(WEIGHTS)
+    x, w = bound.input(0), bound.input(accumulation.WEIGHTS)
     scales, axis = w.quantization, weight_axis % len(w.shape)
     if scales is None:
         raise illegal(bound, "has weights without a scale", "int8 weights are quantized", "quantize the model fully", w)
@@ -141,7 +130,7 @@ def _check_weights(bound: BoundNode, weight_axis: int, *, one_zero: bool) -> Non
 
 def require_fitting_channels(bound: BoundNode, *, depthwise: bool = False) -> None:
     """Refuses channels that are not [..., I] and weights [O, KH, KW, I / groups], or [1, KH, KW, I * multiplier] if depthwise."""
-    x, w = bound.input(0), bound.input(WEIGHTS)
+    x, w = bound.input(0), bound.input(accumulation.WEIGHTS)
     out, *_, depth = w.shape
     if depthwise:
         fits, weights = min(w.shape) > 0 and out == 1 and depth % x.shape[3] == 0, f"{list(w.shape)}"
@@ -154,10 +143,10 @@ def require_fitting_channels(bound: BoundNode, *, depthwise: bool = False) -> No
 
 def check_convolution(bound: BoundNode, window: Window, *, folded: bool, depthwise: bool = False) -> None:
     """Refuses operands of a convolution with constant weights that no kernel covers. folded: as in `check_accumulator`."""
-    x, w, axis = bound.input(0), bound.input(WEIGHTS), 3 if depthwise else 0
+    x, w, axis = bound.input(0), bound.input(accumulation.WEIGHTS), 3 if depthwise else 0
     require_rank(bound, x, 4)
     require_rank(bound, w, 4)
-    floats = in_float(bound)
+    floats = accumulation.in_float(bound)
     if floats:
         check_float_operands(bound, w.shape[axis])
     else:
@@ -165,7 +154,7 @@ def check_convolution(bound: BoundNode, window: Window, *, folded: bool, depthwi
     require_fitting_channels(bound, depthwise=depthwise)
     require_output(bound, window, w.shape[1], w.shape[2])
     if not floats:
-        filters = np.moveaxis(weights_of(bound), axis, 0).astype(np.int64).reshape(w.shape[axis], -1)
+        filters = np.moveaxis(accumulation.weights_of(bound), axis, 0).astype(np.int64).reshape(w.shape[axis], -1)
         check_accumulator(bound, filters, folded=folded)
 
 
@@ -184,14 +173,14 @@ def onnx_convolution_window(node: SourceNode) -> Window:
 
 def require_fitting_rows(bound: BoundNode, *, keep_dims: bool) -> None:
     """Refuses an input [..., I] that weights [O, I] do not fit. keep_dims: the output keeps its leading dimensions."""
-    x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
+    x, (out, depth) = bound.input(0), bound.input(accumulation.WEIGHTS).shape
     if depth < 1 or out < 1 or x.elements % depth or (keep_dims and x.shape[-1:] != (depth,)):
         raise illegal(bound, "has an input that does not fit its weights", f"weights take rows of {depth}", tensor=x)
 
 
 def rows_shape(bound: BoundNode, *, keep_dims: bool) -> Shape:
     """The output of a matrix product with weights [O, I]: [rows, O], or x's leading dimensions and O."""
-    x, (out, depth) = bound.input(0), bound.input(WEIGHTS).shape
+    x, (out, depth) = bound.input(0), bound.input(accumulation.WEIGHTS).shape
     return (*x.shape[:-1], out) if keep_dims else (x.elements // depth, out)
 
 
@@ -211,10 +200,12 @@ def check_accumulator(bound: BoundNode, filters: Int64, *, folded: bool) -> None
     zero_point = 0 if folded else x.zero_point
     low, high = x.dtype.range
     reach = max(high - zero_point, zero_point - low)
-    worst = np.abs(filters).sum(axis=1) * reach + np.abs(bias_of(bound, len(filters)))
-    largest, bits = (int16x8.SUM_MAX, 48) if reduced(bound) else (INT32_MAX, 32)
+    worst = np.abs(filters).sum(axis=1) * reach + np.abs(accumulation.bias_of(bound, len(filters)))
+    largest, bits = (int16x8.SUM_MAX, 48) if accumulation.reduced(bound) else (INT32_MAX, 32)
     if worst.size and not 0 <= int(worst.min()) <= int(worst.max()) <= largest:
         channel = int(worst.argmax())
         why = f"output channel {channel} can reach {int(worst[channel])}"
         hint = "quantize the model again: weights or bias of this size are not meaningful"
-        raise illegal(bound, f"can overflow an accumulator of {bits} bits", why, hint, bound.input(WEIGHTS))
+        raise illegal(
+            bound, f"can overflow an accumulator of {bits} bits", why, hint, bound.input(accumulation.WEIGHTS)
+        )

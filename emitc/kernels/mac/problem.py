@@ -20,15 +20,7 @@ from numpy.typing import NDArray
 
 from emitc.errors import Reason
 from emitc.ir import Array, BoundNode
-from emitc.kernels.mac.accumulation import (
-    Requantization,
-    bias_inside,
-    output_limits,
-    output_params,
-    pixel_params,
-    requantization,
-    requantization_tables,
-)
+from emitc.kernels.mac import accumulation
 from emitc.kernels.mac.weight_packing import shape_text
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
 from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table, integers
@@ -108,7 +100,7 @@ class MacProblem:
         if self.window is not None:
             return window_params(self.bound, self.window, *self.kernel)
         sizes = {"batches": 1, "in_h": self.pixels, "out_h": self.pixels}
-        params = pixel_params(self.pixels, self.matrix.shape[1], self.channels)
+        params = accumulation.pixel_params(self.pixels, self.matrix.shape[1], self.channels)
         return tuple(replace(param, value=sizes.get(param.name, param.value)) for param in params)
 
     @property
@@ -125,12 +117,12 @@ class MacProblem:
 
     @property
     def output_limits(self) -> tuple[Param, ...]:
-        return output_limits(self.bound, self.clamp)
+        return accumulation.output_limits(self.bound, self.clamp)
 
     @property
     def output_params(self) -> tuple[Param, ...]:
         """Output offset, clamp, and step from channel to channel in the tables of multipliers and shifts."""
-        return output_params(self.bound, requantization(self.bound), self.clamp)
+        return accumulation.output_params(self.bound, accumulation.requantization(self.bound), self.clamp)
 
     def fold(self) -> FoldedWeights:
         """The numbers with the zero point folded into the bias. Raises NoKernel where that cannot be."""
@@ -144,7 +136,7 @@ class FoldedWeights:
     problem: MacProblem
     filters: Int64
     bias: Int64
-    scale: Requantization
+    scale: accumulation.Requantization
     spec: KernelSpec = PLAIN
 
     @property
@@ -217,7 +209,7 @@ class FoldedWeights:
                 Table("multiplier", "int32_t", mantissa, f"mantissa of the float32 factor {extent}"),
                 Table("left_shift", "int8_t", left, what),
             )
-        tables = requantization_tables(scale, spec)
+        tables = accumulation.requantization_tables(scale, spec)
         if not spec.rounding:
             return tables
         right = tuple(-int(value) for value in tables[1].values)
@@ -254,11 +246,11 @@ class FoldedWeights:
 @lru_cache(maxsize=1)
 def _folded(problem: MacProblem) -> FoldedWeights:
     filters = problem.matrix.astype(np.int64)
-    bias = bias_inside(problem.bound, filters, folded=problem.folded)
+    bias = accumulation.bias_inside(problem.bound, filters, folded=problem.folded)
     if bias is None:
         raise NoKernel(BIAS_OVERFLOWS)
     filters.flags.writeable = False
-    return FoldedWeights(problem, filters, bias, requantization(problem.bound))
+    return FoldedWeights(problem, filters, bias, accumulation.requantization(problem.bound))
 
 
 @lru_cache(maxsize=1)
@@ -288,7 +280,7 @@ def rounding(problem: MacProblem) -> str:
     return "up" if problem.clamp.low >= problem.bound.output.zero_point else "away"
 
 
-def factor_parts(scale: Requantization) -> tuple[Int64, Int64]:
+def factor_parts(scale: accumulation.Requantization) -> tuple[Int64, Int64]:
     """Float32 factors as mantissas in 2**30..2**31 and shifts to the left, for products with 14 bits of fraction.
 
     factor = mantissa * 2 ** (left - 46): (sum << left) * mantissa / 2**32 is the product times 2**14.

@@ -32,17 +32,6 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels.contract import KernelDef, Parsed, Variant, require_rank, requires, unsupported
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import accumulation, dsp_int8, four_channels, int16_dsp_mve, mve_int8, riscv_int8, scalar_int8
-from emitc.kernels.mac.accumulation import (
-    BIAS,
-    WEIGHTS,
-    Accumulating,
-    bias_of,
-    input_offset,
-    int32_sums,
-    output_limits,
-    requantization,
-    weights_of,
-)
 from emitc.kernels.mac.operand_checks import (
     check_accumulator,
     check_float_operands,
@@ -64,7 +53,7 @@ from emitc.source import SourceNode
 
 def _plain_floats(bound: BoundNode) -> bool:
     """Whether inputs and weights are float32 in a TFLite model."""
-    floats = bound.input(0).dtype is DType.FLOAT32 and bound.input(WEIGHTS).dtype is DType.FLOAT32
+    floats = bound.input(0).dtype is DType.FLOAT32 and bound.input(accumulation.WEIGHTS).dtype is DType.FLOAT32
     return floats and bound.node.op.numerics is Numerics.TFLITE
 
 
@@ -72,25 +61,25 @@ def _check_float(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists, and a bias of another length."""
     require_float_dtypes(bound)
     require_constants(bound)
-    require_bias_length(bound, bound.input(WEIGHTS).shape[0])
+    require_bias_length(bound, bound.input(accumulation.WEIGHTS).shape[0])
 
 
 def _bias(bound: BoundNode) -> Array:
-    bias = bound.optional(BIAS)
-    return np.zeros(bound.input(WEIGHTS).shape[0], np.float32) if bias is None else bias.array()
+    bias = bound.optional(accumulation.BIAS)
+    return np.zeros(bound.input(accumulation.WEIGHTS).shape[0], np.float32) if bias is None else bias.array()
 
 
 def _float_reference(bound: BoundNode, activation: str, inputs: Sequence[Array | None]) -> Array:
     """In double, rounded to float32."""
     assert inputs[0] is not None
-    weights = bound.input(WEIGHTS).array().astype(np.float64)
+    weights = bound.input(accumulation.WEIGHTS).array().astype(np.float64)
     with np.errstate(all="ignore"):  # infinite weights give no number, as in the C
         rows = inputs[0].astype(np.float64).reshape(-1, weights.shape[1]) @ weights.T + _bias(bound).astype(np.float64)
         return bounded(rows.reshape(bound.output.shape).astype(np.float32), activation, DType.FLOAT32)
 
 
 def _float_layer(bound: BoundNode, activation: str) -> Layer:
-    w = bound.input(WEIGHTS)
+    w = bound.input(accumulation.WEIGHTS)
     out, depth = w.shape
     rows = bound.input(0).elements // depth
     tables = (
@@ -119,9 +108,11 @@ _BYTE = 256
 
 def _check_uint8(bound: BoundNode) -> None:
     """Refuses factors for which integers cannot give the engine's results."""
-    factor = requantization(bound).exact
-    filters, y = weights_of(bound).astype(np.int64), bound.output
-    reach = int(np.abs(filters).sum(axis=1).max()) * _BYTE + int(np.abs(bias_of(bound, len(filters))).max())
+    factor = accumulation.requantization(bound).exact
+    filters, y = accumulation.weights_of(bound).astype(np.int64), bound.output
+    reach = int(np.abs(filters).sum(axis=1).max()) * _BYTE + int(
+        np.abs(accumulation.bias_of(bound, len(filters))).max()
+    )
     zero = y.zero_point
     if not 0.0 < factor < _FACTOR_LIMIT or min(reach, INT32_MAX) * factor > INT32_MAX - _BYTE:
         why = f"sums up to {reach} are multiplied by {factor!r}, which leaves int32"
@@ -133,27 +124,27 @@ def _check_uint8(bound: BoundNode) -> None:
 
 
 def _uint8_layer(bound: BoundNode, clamp: Clamp, rows: int, *, folded: bool) -> Layer:
-    out, depth = bound.input(WEIGHTS).shape
-    w = bound.input(WEIGHTS)
-    factor = exact_multiplier_of(requantization(bound).exact)
+    out, depth = bound.input(accumulation.WEIGHTS).shape
+    w = bound.input(accumulation.WEIGHTS)
+    factor = exact_multiplier_of(accumulation.requantization(bound).exact)
     tables = (
         Table("weights", "int8_t", tuple(w.array().reshape(-1).tolist()), "weights", pixels_per_load=0),
-        Table("bias", "int32_t", tuple(bias_of(bound, out).tolist()), "bias per output channel"),
+        Table("bias", "int32_t", tuple(accumulation.bias_of(bound, out).tolist()), "bias per output channel"),
     )
     params = (
         *integers(**{"rows": rows, "in": depth, "out": out}),
-        input_offset(bound, folded=folded),
+        accumulation.input_offset(bound, folded=folded),
         Param("weight_offset", "int32_t", -w.zero_point, "minus the zero point"),
         Param("factor_high", "uint32_t", factor.high, "of 53 bits"),
         Param("factor_low", "uint32_t", factor.low),
         Param("right", "int32_t", factor.right, "right shift of the product, in addition to 32 bits"),
-        *output_limits(bound, clamp),
+        *accumulation.output_limits(bound, clamp),
     )
     return Layer("matrix/fully_connected_once", "portable", (0,), tables, params, macs=rows * out * depth)
 
 
 @dataclass(frozen=True, slots=True)
-class FullyConnected(Accumulating):
+class FullyConnected(accumulation.Accumulating):
     """activation: fused. keep_dims: the output keeps x's leading dimensions. zero_point_folded, bias_last: as for
     CONV_2D.
     """
@@ -175,9 +166,9 @@ def from_tflite(node: SourceNode) -> Parsed:
     keep = bool(node.attribute("keep_num_dims", False))
     activation = node.fused_activation(ACTIVATIONS)
     if fully_connected_runtime.applies(node):
-        op = fully_connected_runtime.ComputedFullyConnected(activation, keep, int32_sums=int32_sums(node))
+        op = fully_connected_runtime.ComputedFullyConnected(activation, keep, int32_sums=accumulation.int32_sums(node))
         return Parsed(op, (0, 1, 2))
-    return Parsed(FullyConnected(activation, keep, int32_sums=int32_sums(node)), (0, 1, 2))
+    return Parsed(FullyConnected(activation, keep, int32_sums=accumulation.int32_sums(node)), (0, 1, 2))
 
 
 def from_onnx(node: SourceNode) -> Parsed:
@@ -188,7 +179,7 @@ def from_onnx(node: SourceNode) -> Parsed:
 
 def check(bound: BoundNode) -> None:
     """Refuses what the module's docstring lists."""
-    op, w = bound.op(FullyConnected), bound.input(WEIGHTS)
+    op, w = bound.op(FullyConnected), bound.input(accumulation.WEIGHTS)
     require_rank(bound, w, 2)
     in_float = accumulation.in_float(bound) or _plain_floats(bound)
     if _plain_floats(bound):
@@ -220,7 +211,7 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """One matrix product in int64."""
-    op, x, w, y = bound.op(FullyConnected), bound.input(0), bound.input(WEIGHTS), bound.output
+    op, x, w, y = bound.op(FullyConnected), bound.input(0), bound.input(accumulation.WEIGHTS), bound.output
     if _plain_floats(bound):
         return (_float_reference(bound, op.activation, inputs),)
     if accumulation.in_float(bound):
@@ -236,7 +227,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """A matrix product, four output channels at a time."""
-    op, (out, depth) = bound.op(FullyConnected), bound.input(WEIGHTS).shape
+    op, (out, depth) = bound.op(FullyConnected), bound.input(accumulation.WEIGHTS).shape
     rows = bound.input(0).elements // depth
     if _plain_floats(bound):
         return _float_layer(bound, op.activation)
@@ -272,7 +263,7 @@ def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
 
 
 def work(bound: BoundNode) -> int:
-    return bound.input(0).elements * bound.input(WEIGHTS).shape[0]
+    return bound.input(0).elements * bound.input(accumulation.WEIGHTS).shape[0]
 
 
 _QUANTIZED = (
@@ -346,7 +337,7 @@ KERNELS = (
         work=work,
         tflite_dtypes=(DType.INT8, DType.INT16, DType.UINT8, DType.FLOAT32),
         onnx={"FullyConnected": from_onnx},
-        packed_input=WEIGHTS,
+        packed_input=accumulation.WEIGHTS,
         variants=_VARIANTS,
         cost=Costs(
             "qemu_m4 at dd4c478 bb9d374 c0f54a6, 2026-11-23",

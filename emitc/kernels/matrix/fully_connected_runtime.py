@@ -14,15 +14,8 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Shape
 from emitc.kernels.contract import KernelDef, require_rank
-from emitc.kernels.mac import accumulation, runtime_weights
+from emitc.kernels.mac import accumulation, operand_checks, runtime_weights
 from emitc.kernels.mac.accumulation import BIAS, WEIGHTS, Accumulating, output_limits, reduced, requantization
-from emitc.kernels.mac.operand_checks import (
-    check_operands,
-    require_bias_length,
-    require_fitting_rows,
-    require_float_dtypes,
-    rows_shape,
-)
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.pointwise import bound_params, bounded, operand
 from emitc.kernels.shared.windows import WINDOW_PARAMS
@@ -60,18 +53,18 @@ def check(bound: BoundNode) -> None:
     require_rank(bound, w, 2)
     in_float = x.dtype is DType.FLOAT32
     if in_float:
-        require_float_dtypes(bound)
+        operand_checks.require_float_dtypes(bound)
     else:
-        check_operands(bound, 0, computed=True, one_zero=True)
-    require_fitting_rows(bound, keep_dims=bound.op(ComputedFullyConnected).keep_dims)
-    require_bias_length(bound, w.shape[0])
+        operand_checks.check_operands(bound, 0, computed=True, one_zero=True)
+    operand_checks.require_fitting_rows(bound, keep_dims=bound.op(ComputedFullyConnected).keep_dims)
+    operand_checks.require_bias_length(bound, w.shape[0])
     if not in_float:
         runtime_weights.check_sums(bound, w.shape[1])
 
 
 def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     """[rows, O], or [..., O] with keep_num_dims."""
-    return (rows_shape(bound, keep_dims=bound.op(ComputedFullyConnected).keep_dims),)
+    return (operand_checks.rows_shape(bound, keep_dims=bound.op(ComputedFullyConnected).keep_dims),)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:

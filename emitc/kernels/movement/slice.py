@@ -29,15 +29,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, parser, unsupported
-from emitc.kernels.shared.byte_moves import (
-    StridedLoop,
-    move_layer,
-    require_depth,
-    require_same_type,
-    require_same_values,
-    strides,
-    walk,
-)
+from emitc.kernels.shared import byte_moves
 from emitc.kernels.shared.integer_attributes import axes_of, integer_list
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import KernelSpec, Layer, Param, Table, in_step, integers
@@ -198,18 +190,18 @@ def _slice_from_onnx(node: SourceNode) -> Parsed:
     return Parsed(Slice(tuple(first), tuple(step), tuple(count)))
 
 
-def _walk(bound: BoundNode) -> StridedLoop:
+def _walk(bound: BoundNode) -> byte_moves.StridedLoop:
     """Forward through the output."""
     op, x = bound.op(Slice), bound.input(0)
-    lines = strides(x.shape, x.dtype.bytes)
+    lines = byte_moves.strides(x.shape, x.dtype.bytes)
     start = sum(first * line for first, line in zip(op.starts, lines, strict=True))
     x_steps = [step * line for step, line in zip(op.steps, lines, strict=True)]
-    return walk(op.counts, x_steps, strides(op.counts, x.dtype.bytes), x.dtype.bytes, start)
+    return byte_moves.walk(op.counts, x_steps, byte_moves.strides(op.counts, x.dtype.bytes), x.dtype.bytes, start)
 
 
 def _check(bound: BoundNode) -> None:
-    require_same_type(bound)
-    require_depth(bound, _walk(bound))
+    byte_moves.require_same_type(bound)
+    byte_moves.require_depth(bound, _walk(bound))
 
 
 def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -239,7 +231,7 @@ _kernel = partial(
     KernelDef,
     check=_check,
     reference=_reference,
-    lower=lambda bound: move_layer(bound, _walk(bound)),
+    lower=lambda bound: byte_moves.move_layer(bound, _walk(bound)),
     output_shapes=_output_shapes,
 )
 
@@ -253,10 +245,12 @@ class DynamicUpdateSlice(Op):
     """x, and in it the update."""
 
 
-def _update_walk(bound: BoundNode) -> StridedLoop:
+def _update_walk(bound: BoundNode) -> byte_moves.StridedLoop:
     x, update = bound.input(0), bound.input(_UPDATE)
     size = x.dtype.bytes
-    return walk(update.shape, strides(update.shape, size), strides(x.shape, size), size)
+    return byte_moves.walk(
+        update.shape, byte_moves.strides(update.shape, size), byte_moves.strides(x.shape, size), size
+    )
 
 
 def _check_update(bound: BoundNode) -> None:
@@ -267,7 +261,7 @@ def _check_update(bound: BoundNode) -> None:
     if not x.shape or not fits or start.shape != (len(x.shape),):
         why = f"{list(update.shape)} into {list(x.shape)}, at a start of shape {list(start.shape)}"
         raise illegal(bound, "has an update that does not fit", why, tensor=update)
-    require_same_values(bound, x, update, bound.output)
+    byte_moves.require_same_values(bound, x, update, bound.output)
     loops = len(_update_walk(bound).loops)
     if loops > _LOOPS:
         hint = "merge neighbouring dimensions"
@@ -290,7 +284,7 @@ def _lower_update(bound: BoundNode) -> Layer:
     largest_start = tuple(a - b for a, b in zip(x.shape, update.shape, strict=True))
     tables = (
         Table("room", "int32_t", largest_start, "the largest start along each dimension"),
-        Table("stride", "int32_t", strides(x.shape, x.dtype.bytes), "bytes from one index to the next"),
+        Table("stride", "int32_t", byte_moves.strides(x.shape, x.dtype.bytes), "bytes from one index to the next"),
     )
     params = (
         *integers(bytes=(x.size_bytes, "of the tensor"), rank=len(x.shape)),

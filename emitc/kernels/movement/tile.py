@@ -23,19 +23,8 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, unsupported
+from emitc.kernels.shared import byte_moves
 from emitc.kernels.shared.broadcast import common_shape
-from emitc.kernels.shared.byte_moves import (
-    MAX_LOOPS,
-    StridedLoop,
-    move_layer,
-    pick_layer,
-    picked,
-    require_pickable,
-    require_same_values,
-    strides,
-    values_table,
-    walk,
-)
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import Layer, integers
 from emitc.numerics.requantize import Int64
@@ -88,12 +77,12 @@ def _expanded(shape: Shape, wanted: Shape) -> Expand:
     return Expand(shape, tuple(w if d == 1 else 1 for d, w in zip(shape, wanted, strict=True)))
 
 
-def _walk(bound: BoundNode) -> StridedLoop:
+def _walk(bound: BoundNode) -> byte_moves.StridedLoop:
     """Forward through the output, seen as [repeats, d] for each dimension."""
     op, width = bound.op(Repeat), bound.input(0).dtype.bytes
     counts = tuple(n for pair in zip(op.repeats, op.shape, strict=True) for n in pair)
-    x_steps = [n for step in strides(op.shape, width) for n in (0, step)]
-    return walk(counts, x_steps, strides(counts, width), width)
+    x_steps = [n for step in byte_moves.strides(op.shape, width) for n in (0, step)]
+    return byte_moves.walk(counts, x_steps, byte_moves.strides(counts, width), width)
 
 
 def _positions(bound: BoundNode) -> tuple[Int64, ...]:
@@ -102,12 +91,12 @@ def _positions(bound: BoundNode) -> tuple[Int64, ...]:
 
 
 def _check(bound: BoundNode) -> None:
-    require_same_values(bound, bound.input(0), bound.output)
+    byte_moves.require_same_values(bound, bound.input(0), bound.output)
     op = bound.op(Repeat)
     if 0 in op.repeats or 0 in op.shape:
         raise unsupported(bound, "to nothing is not supported", "a dimension is 0", "remove the operator")
-    if len(_walk(bound).loops) > MAX_LOOPS:
-        require_pickable(bound, op.shape, _positions(bound))
+    if len(_walk(bound).loops) > byte_moves.MAX_LOOPS:
+        byte_moves.require_pickable(bound, op.shape, _positions(bound))
 
 
 def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -116,15 +105,15 @@ def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 
 def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    return (picked(operand(bound, inputs, 0).reshape(bound.op(Repeat).shape), _positions(bound)),)
+    return (byte_moves.picked(operand(bound, inputs, 0).reshape(bound.op(Repeat).shape), _positions(bound)),)
 
 
 def _lower(bound: BoundNode) -> Layer:
     """A walk that goes through the input again and again; by tables where it needs too many loops."""
     strided = _walk(bound)
-    if len(strided.loops) <= MAX_LOOPS:
-        return move_layer(bound, strided)
-    return pick_layer(bound, bound.op(Repeat).shape, _positions(bound))
+    if len(strided.loops) <= byte_moves.MAX_LOOPS:
+        return byte_moves.move_layer(bound, strided)
+    return byte_moves.pick_layer(bound, bound.op(Repeat).shape, _positions(bound))
 
 
 def _transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
@@ -248,7 +237,7 @@ def _known_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[
 
 def _lower_known(bound: BoundNode) -> Layer:
     """A copy of a table, where constants are not folded."""
-    table = values_table("x", _known_reference(bound, ())[0], "the value")
+    table = byte_moves.values_table("x", _known_reference(bound, ())[0], "the value")
     params = integers(x_start=(0, "bytes"), run_bytes=bound.output.size_bytes)
     return Layer("movement/copy_run", "portable", (), (table,), params)
 

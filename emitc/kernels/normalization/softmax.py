@@ -30,16 +30,6 @@ from emitc.kernels.contract import (
 )
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.normalization import softmax_tables
-from emitc.kernels.normalization.softmax_tables import (
-    Rows,
-    of_distances,
-    out_of_proportion_input,
-    require_depth,
-    require_int8_output,
-    require_rows,
-    row_params,
-    row_work,
-)
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.byte_moves import axis_of
 from emitc.layer import PLAIN, KernelSpec, Layer, Overlap, Param, Table, in_step
@@ -96,13 +86,13 @@ def _from_onnx(op: type[Softmax]) -> Callable[[SourceNode], Parsed]:
     return parse
 
 
-def rows_of(bound: BoundNode) -> Rows:
+def rows_of(bound: BoundNode) -> softmax_tables.Rows:
     """How the values of one softmax lie."""
     op, shape = bound.op(Softmax), bound.input(0).shape
     axis = op.axis % len(shape) if op.axis < 0 else op.axis
     if op.flat:
-        return Rows(math.prod(shape[:axis]), math.prod(shape[axis:]), 1)
-    return Rows(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+        return softmax_tables.Rows(math.prod(shape[:axis]), math.prod(shape[axis:]), 1)
+    return softmax_tables.Rows(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
 
 
 def check_onnx(bound: BoundNode) -> None:
@@ -114,7 +104,7 @@ def check_onnx(bound: BoundNode) -> None:
         [(DType.FLOAT32, DType.FLOAT32), *((a, b) for a in quantized for b in quantized)],
         [(DType.UINT8, DType.UINT8), (DType.INT8, DType.INT16), (DType.INT16, DType.INT8)],
     )
-    require_rows(bound)
+    softmax_tables.require_rows(bound)
     if x.dtype is not DType.FLOAT32:
         require_quantization(bound, x, y)
         softmax_tables.check_table(bound, rows_of(bound))
@@ -148,7 +138,7 @@ def _float_reference(bound: BoundNode, values: Array) -> Array:
     return np.asarray(result.astype(np.float32).reshape(bound.output.shape))
 
 
-def _in_place(bound: BoundNode, rows: Rows) -> tuple[Overlap, ...]:
+def _in_place(bound: BoundNode, rows: softmax_tables.Rows) -> tuple[Overlap, ...]:
     """A row that lies together is read whole before it is written."""
     same = bound.input(0).dtype.bytes == bound.output.dtype.bytes
     return (in_step(bound),) if rows.inner == 1 and same else ()
@@ -205,7 +195,7 @@ def check(bound: BoundNode) -> None:
     wide = y.dtype is DType.INT16
     fits = softmax_tables.near(y.scale, 2.0**-16) if wide else y.scale == 2.0**-8
     if logarithm:
-        require_int8_output(bound, 16, 127)
+        softmax_tables.require_int8_output(bound, 16, 127)
     elif not fits or y.zero_point != y.dtype.range[0]:
         what = f"has another output scale than 1/{65536 if wide else 256}, or another zero point"
         raise illegal(bound, what, f"TFLite's softmax fixes them for {y.dtype.value}", tensor=y)
@@ -213,8 +203,8 @@ def check(bound: BoundNode) -> None:
         raise illegal(bound, "has no row or no positive beta", f"beta {op.beta}", tensor=x)
     if _factor(bound) <= 1.0:
         why = f"scale {x.scale!r} times beta {op.beta!r} leaves nothing of 26 fractional bits"
-        raise out_of_proportion_input(bound, why)
-    require_depth(bound, x.shape[-1], _MAX_DEPTH)
+        raise softmax_tables.out_of_proportion_input(bound, why)
+    softmax_tables.require_depth(bound, x.shape[-1], _MAX_DEPTH)
 
 
 def _factor(bound: BoundNode) -> float:
@@ -252,7 +242,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     low, high = y.dtype.range
     table = np.array(_exponentials(bound), np.int64)
     rows = inputs[0].astype(np.int64).reshape(-1, y.shape[-1])
-    counted, exponential = of_distances(rows.max(axis=1, keepdims=True) - rows, table)
+    counted, exponential = softmax_tables.of_distances(rows.max(axis=1, keepdims=True) - rows, table)
     out = np.empty_like(rows)
     for i, row in enumerate(exponential):
         total = int(rounding_shift_right(row, _SUM_BITS)[counted[i]].sum())
@@ -274,7 +264,7 @@ def lower(bound: BoundNode) -> Layer:
     if isinstance(bound.node.op, LogSoftmax):
         return softmax_tables.log_layer(bound, _multiplier(bound), table)
     params = (
-        *row_params(y.shape),
+        *softmax_tables.row_params(y.shape),
         Param("steps", "int32_t", len(table), "entries of the table; beyond it exp counts for nothing"),
         Param("bits", "int32_t", 8 * y.dtype.bytes, "of the output"),
         Param("clamp_low", "int32_t", y.dtype.range[0]),
@@ -328,7 +318,9 @@ def lower_fpu(bound: BoundNode) -> Layer | str:
     return _lower_real(bound, "fpu", "emitc_fpu_exp.h")
 
 
-_definition = partial(KernelDef, check=check, reference=reference, lower=lower, work=row_work, transposed=transposed)
+_definition = partial(
+    KernelDef, check=check, reference=reference, lower=lower, work=softmax_tables.row_work, transposed=transposed
+)
 _INT16 = Cost(output=33, once=110)
 _VECTORS = Costs("qemu_m55 at 6606f35, 2026-11-22", Cost(output=9, once=90), {"int16": Cost(output=12, once=110)})
 _FLOAT_UNIT = Costs("qemu_m4 at 82f2529, 2026-11-23", Cost(output=20, once=150))

@@ -15,28 +15,15 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_rank
+from emitc.kernels.shared import windows
 from emitc.kernels.shared.pointwise import bound_params, bounded, operand, plain_numerics
-from emitc.kernels.shared.windows import (
-    ACTIVATIONS,
-    BY_ROWS,
-    Padding,
-    Window,
-    image_size,
-    integers_attribute,
-    onnx_window,
-    require_output,
-    rounded_up,
-    window_of,
-    window_overlap,
-    window_params,
-)
 from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, by_channel
 from emitc.source import SourceNode
 
 _VECTOR_OPSET = 19
 """Before it ONNX Runtime sums windows of these strides and sizes column by column."""
 _VECTOR_STRIDE, _VECTOR_KERNEL, _VECTOR_WIDTH = 2, 32, 2045
-_NO_PADDING = Padding()
+_NO_PADDING = windows.Padding()
 
 
 class SumOrder(Enum):
@@ -54,7 +41,7 @@ class SumOrder(Enum):
 class Pool2D(Op):
     """window: strides and padding. kernel: [height, width]. activation: fused."""
 
-    window: Window
+    window: windows.Window
     kernel_h: int
     kernel_w: int
     activation: str
@@ -69,7 +56,7 @@ class AveragePool2D(Pool2D):
     """
 
     count_padding: bool = False
-    uncounted: Padding = _NO_PADDING
+    uncounted: windows.Padding = _NO_PADDING
     whole_image: bool = False
     order: SumOrder = SumOrder.ROWS
     unsigned: bool = False
@@ -83,34 +70,34 @@ class MaxPool2D(Pool2D):
 def pool_from_tflite(op: type[Pool2D], node: SourceNode) -> Parsed:
     """A pool that has no more than a window and an activation."""
     node.counts((1, 1))
-    height, width = image_size(node)
+    height, width = windows.image_size(node)
     kernel_h = node.integer("filter_height", low=1, high=1 << 16)
     kernel_w = node.integer("filter_width", low=1, high=1 << 16)
-    window = window_of(node, height, width, kernel_h, kernel_w, dilated=False)
-    activation = node.fused_activation(ACTIVATIONS)
+    window = windows.window_of(node, height, width, kernel_h, kernel_w, dilated=False)
+    activation = node.fused_activation(windows.ACTIVATIONS)
     return Parsed(op(window, kernel_h, kernel_w, activation, numerics=plain_numerics(node)))
 
 
-def _onnx_parse(node: SourceNode) -> tuple[Window, int, int, Padding]:
+def _onnx_parse(node: SourceNode) -> tuple[windows.Window, int, int, windows.Padding]:
     """Window, its size, and what ceil_mode adds to the padding; a global pool has the image as its window."""
     node.counts((1, 1))
-    height, width = image_size(node)
+    height, width = windows.image_size(node)
     if node.integer("channels_last", 0, 0, 1):
         what = "with channels_last is not supported"
         raise node.unsupported(what, "images are NCHW in ONNX", "export the model in NCHW")
     if node.kind.startswith("Global"):
-        return Window(1, 1, Padding()), height, width, Padding()
+        return windows.Window(1, 1, windows.Padding()), height, width, windows.Padding()
     node.attribute("kernel_shape")
-    kernel_h, kernel_w = integers_attribute(node, "kernel_shape", 2, 1, 1)
-    window = onnx_window(node, height, width, kernel_h, kernel_w)
+    kernel_h, kernel_w = windows.integers_attribute(node, "kernel_shape", 2, 1, 1)
+    window = windows.onnx_window(node, height, width, kernel_h, kernel_w)
     if node.integer("ceil_mode", 0, 0, 1) and node.attributes.get("auto_pad", "NOTSET") in ("NOTSET", "VALID"):
-        wider = rounded_up(window, height, width, kernel_h, kernel_w)
+        wider = windows.rounded_up(window, height, width, kernel_h, kernel_w)
         pad, old = wider.padding, window.padding
-        return wider, kernel_h, kernel_w, Padding(bottom=pad.bottom - old.bottom, right=pad.right - old.right)
-    return window, kernel_h, kernel_w, Padding()
+        return wider, kernel_h, kernel_w, windows.Padding(bottom=pad.bottom - old.bottom, right=pad.right - old.right)
+    return window, kernel_h, kernel_w, windows.Padding()
 
 
-def _sum_order(node: SourceNode, window: Window, kernel_h: int, kernel_w: int, *, whole: bool) -> SumOrder:
+def _sum_order(node: SourceNode, window: windows.Window, kernel_h: int, kernel_w: int, *, whole: bool) -> SumOrder:
     """ONNX Runtime's order: it has a kernel for whole images, one for narrow windows of few strides, and one for the rest."""
     if node.kind.startswith("Global"):
         return SumOrder.FOURS
@@ -119,7 +106,7 @@ def _sum_order(node: SourceNode, window: Window, kernel_h: int, kernel_w: int, *
         return SumOrder.ROWS
     if whole and (window.stride_h, window.stride_w) == (1, 1):
         return SumOrder.FOURS
-    width = image_size(node)[1] + window.padding.left + window.padding.right
+    width = windows.image_size(node)[1] + window.padding.left + window.padding.right
     narrow = window.stride_w <= _VECTOR_STRIDE and max(kernel_h, kernel_w) <= _VECTOR_KERNEL
     return SumOrder.COLUMNS if narrow and width <= _VECTOR_WIDTH else SumOrder.ROWS
 
@@ -127,7 +114,7 @@ def _sum_order(node: SourceNode, window: Window, kernel_h: int, kernel_w: int, *
 def average_from_onnx(node: SourceNode) -> Parsed:
     window, kernel_h, kernel_w, added = _onnx_parse(node)
     quantized = node.input(0).dtype != "float32"
-    whole = (kernel_h, kernel_w) == image_size(node) and not window.padding.any
+    whole = (kernel_h, kernel_w) == windows.image_size(node) and not window.padding.any
     op = AveragePool2D(
         window,
         kernel_h,
@@ -135,7 +122,7 @@ def average_from_onnx(node: SourceNode) -> Parsed:
         "NONE",
         count_padding=bool(node.integer("count_include_pad", 0, 0, 1)),
         # ONNX Runtime's QLinearAveragePool divides by the whole window wherever padding counts.
-        uncounted=Padding() if quantized else added,
+        uncounted=windows.Padding() if quantized else added,
         whole_image=whole,
         order=_sum_order(node, window, kernel_h, kernel_w, whole=whole),
         unsigned=bool(node.integer("unsigned", 0, 0, 1)),
@@ -165,7 +152,7 @@ def work(bound: BoundNode) -> int:
 def pool_params(bound: BoundNode) -> tuple[Param, ...]:
     """The window as the first members of a kernel's parameter struct."""
     op = bound.op(Pool2D)
-    return window_params(bound, op.window, op.kernel_h, op.kernel_w)
+    return windows.window_params(bound, op.window, op.kernel_h, op.kernel_w)
 
 
 def pool_layer(
@@ -173,11 +160,13 @@ def pool_layer(
     template: str,
     params: tuple[Param, ...],
     spec: KernelSpec = PLAIN,
-    by_rows: ByRows | None = BY_ROWS,
+    by_rows: ByRows | None = windows.BY_ROWS,
 ) -> Layer:
     """The portable layer of a pool, pixel by pixel with the channels innermost. params: those of `pool_params` come first."""
     x, y = bound.input(0), bound.output
-    overlaps = window_overlap(bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes))
+    overlaps = windows.window_overlap(
+        bound, params, by_channel(x.shape[3], x.shape[3], 1, x.dtype.bytes, y.dtype.bytes)
+    )
     return Layer(template, "portable", (0,), params=params, overlaps=overlaps, spec=spec, by_rows=by_rows)
 
 
@@ -190,7 +179,7 @@ def _check_l2(bound: BoundNode) -> None:
     op = bound.op(L2Pool2D)
     require_rank(bound, bound.input(0), 4)
     require_dtypes(bound, [(DType.FLOAT32, DType.FLOAT32)], [(t, t) for t in (DType.INT8, DType.UINT8)])
-    require_output(bound, op.window, op.kernel_h, op.kernel_w)
+    windows.require_output(bound, op.window, op.kernel_h, op.kernel_w)
 
 
 def _l2_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:

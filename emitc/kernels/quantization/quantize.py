@@ -45,16 +45,8 @@ from emitc.kernels.contract import (
 )
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.mac.accumulation import SMALLEST_NORMAL
+from emitc.kernels.shared import pointwise
 from emitc.kernels.shared.int16x8 import throughout
-from emitc.kernels.shared.pointwise import (
-    TABLE_ENTRIES,
-    by_vectors,
-    byte_table,
-    in_place,
-    operand,
-    parser_of,
-    require_factor,
-)
 from emitc.layer import Layer, Param, Table, in_step, integers
 from emitc.numerics.requantize import BYTES, Float32, Int64, multiplier_of, requantize
 from emitc.source import SourceNode
@@ -123,7 +115,7 @@ def check_quantize(bound: BoundNode) -> None:
         low, high = x.dtype.range
         # A left shift of int32 wraps, as TFLite Micro's does.
         reach = 0 if x.dtype is DType.INT32 else max(high - x.zero_point, x.zero_point - low)
-        require_factor(bound, x.scale / y.scale, reach)
+        pointwise.require_factor(bound, x.scale / y.scale, reach)
 
 
 def check_dequantize(bound: BoundNode) -> None:
@@ -168,7 +160,7 @@ def quantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tupl
 def dequantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The product in float32: its factors are exact there, so that it is rounded once."""
     scale, zero_point = _spread(bound.input(0))
-    centred = (operand(bound, inputs, 0).astype(np.int64) - zero_point).astype(np.float32)
+    centred = (pointwise.operand(bound, inputs, 0).astype(np.int64) - zero_point).astype(np.float32)
     with np.errstate(over="ignore"):  # infinite then, as in the C
         return (np.asarray(scale * centred, np.float32),)
 
@@ -196,9 +188,9 @@ def lower_quantize(bound: BoundNode) -> Layer:
     limits = integers(clamp_low=low, clamp_high=high)
     if even and not _quantization(y).per_tensor:
         template, params = "quantization/quantize_slices", (*_slices(y), *limits)
-        return Layer(template, "portable", (0,), _slice_tables(y), params, overlaps=in_place(bound))
-    if x.dtype.bytes == y.dtype.bytes == 1 and y.elements >= TABLE_ENTRIES:
-        return byte_table(bound, 0, _rescaled(bound, BYTES + 128 if x.dtype is DType.UINT8 else BYTES))
+        return Layer(template, "portable", (0,), _slice_tables(y), params, overlaps=pointwise.in_place(bound))
+    if x.dtype.bytes == y.dtype.bytes == 1 and y.elements >= pointwise.TABLE_ENTRIES:
+        return pointwise.byte_table(bound, 0, _rescaled(bound, BYTES + 128 if x.dtype is DType.UINT8 else BYTES))
     count, offset = integers(count=y.elements, output_offset=y.zero_point)
     if x.dtype is DType.FLOAT32:
         template = "quantization/quantize_even" if even else "quantization/quantize"
@@ -220,7 +212,7 @@ def lower_quantize(bound: BoundNode) -> Layer:
             offset,
             *limits,
         )
-    return Layer(template, "portable", (0,), params=params, overlaps=in_place(bound))
+    return Layer(template, "portable", (0,), params=params, overlaps=pointwise.in_place(bound))
 
 
 def lower_quantize_fpu(bound: BoundNode) -> Layer | str:
@@ -331,7 +323,7 @@ def _check_sign(bound: BoundNode) -> None:
 
 def _sign_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """128 more or less."""
-    return ((operand(bound, inputs, 0).astype(np.int16) + _bias(bound)).astype(bound.output.dtype.value),)
+    return ((pointwise.operand(bound, inputs, 0).astype(np.int16) + _bias(bound)).astype(bound.output.dtype.value),)
 
 
 def _lower_sign(bound: BoundNode) -> Layer:
@@ -344,26 +336,26 @@ KERNELS = (
         Quantize,
         "float32 to integers, and integers to another scale",
         (DType.FLOAT32, *_INTEGERS, DType.INT32),
-        tflite={"QUANTIZE": parser_of(Quantize, tflite=Numerics.TFLITE)},
+        tflite={"QUANTIZE": pointwise.parser_of(Quantize, tflite=Numerics.TFLITE)},
         check=check_quantize,
         reference=quantize_reference,
         lower=lower_quantize,
         variants=(
-            Variant("mve", "mve", lambda bound: by_vectors(lower_quantize(bound)), UNKNOWN_VECTORS),
+            Variant("mve", "mve", lambda bound: pointwise.by_vectors(lower_quantize(bound)), UNKNOWN_VECTORS),
             Variant("fpu", "fpu", lower_quantize_fpu, UNKNOWN_PAIRS, (DType.FLOAT32,)),
         ),
-        onnx={"Quantize": parser_of(Quantize)},
+        onnx={"Quantize": pointwise.parser_of(Quantize)},
     ),
     KernelDef(
         Dequantize,
         "integers to float32",
         _INTEGERS,
-        tflite={"DEQUANTIZE": parser_of(Dequantize, tflite=Numerics.TFLITE)},
+        tflite={"DEQUANTIZE": pointwise.parser_of(Dequantize, tflite=Numerics.TFLITE)},
         check=check_dequantize,
         reference=dequantize_reference,
         lower=lower_dequantize,
         variants=(Variant("mve", "mve", lower_dequantize_mve, UNKNOWN_VECTORS, (DType.INT8, DType.INT16)),),
-        onnx={"Dequantize": parser_of(Dequantize)},
+        onnx={"Dequantize": pointwise.parser_of(Dequantize)},
     ),
     KernelDef(
         DynamicQuantize, "float32 to uint8 by the range of the values", (DType.FLOAT32,), (), None, _check_dynamic,
@@ -380,11 +372,11 @@ KERNELS = (
         ShiftSign,
         "int8 as uint8 of the same real values, or back",
         (DType.INT8, DType.UINT8),
-        tflite={"ShiftSign": parser_of(ShiftSign, tflite=Numerics.TFLITE)},
+        tflite={"ShiftSign": pointwise.parser_of(ShiftSign, tflite=Numerics.TFLITE)},
         check=_check_sign,
         reference=_sign_reference,
         lower=_lower_sign,
-        onnx={"ShiftSign": parser_of(ShiftSign)},
+        onnx={"ShiftSign": pointwise.parser_of(ShiftSign)},
         elementwise=True,
     ),
 )  # fmt: skip

@@ -18,53 +18,45 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.contract import KernelDef, require_dtypes, require_same_quantization
-from emitc.kernels.reduction.mean import (
-    Reduction,
-    output_shapes,
-    reduction_from_onnx,
-    reduction_from_tflite,
-    require_elements,
-    transposed,
-    work,
-)
+from emitc.kernels.reduction import mean
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.sums import SMALLEST, Formulas, typed_layer, wrapping
 from emitc.layer import Layer, ReductionFormula
 
 
-class ReduceMax(Reduction):
+class ReduceMax(mean.Reduction):
     """Largest value."""
 
 
-class ReduceMin(Reduction):
+class ReduceMin(mean.Reduction):
     """Smallest value."""
 
 
-class ReduceAll(Reduction):
+class ReduceAll(mean.Reduction):
     """Logical and."""
 
 
-class ReduceProd(Reduction):
+class ReduceProd(mean.Reduction):
     """Product."""
 
 
-class ReduceL1(Reduction):
+class ReduceL1(mean.Reduction):
     """Sum of magnitudes."""
 
 
-class ReduceL2(Reduction):
+class ReduceL2(mean.Reduction):
     """Square root of the sum of squares."""
 
 
-class ReduceSumSquare(Reduction):
+class ReduceSumSquare(mean.Reduction):
     """Sum of squares."""
 
 
-class ReduceLogSum(Reduction):
+class ReduceLogSum(mean.Reduction):
     """Logarithm of the sum."""
 
 
-class ReduceLogSumExp(Reduction):
+class ReduceLogSumExp(mean.Reduction):
     """Logarithm of the sum of exponentials."""
 
 
@@ -116,7 +108,7 @@ _L2 = ReductionFormula(
 _LOG_SUM = ReductionFormula(
     "reduce_log_sum", "logf(acc)", "Logarithm of the sum", math=True, start="0.0f", step="acc + v"
 )
-_KINDS: dict[type[Reduction], _Kind] = {
+_KINDS: dict[type[mean.Reduction], _Kind] = {
     ReduceMax: _Kind((_MAX, _MAX), _ANY, _first(np.argmax), "largest value over any dimensions", "REDUCE_MAX"),
     ReduceMin: _Kind(SMALLEST, _ANY, _first(np.argmin), "smallest value over any dimensions", "REDUCE_MIN"),
     ReduceAll: _Kind(
@@ -162,17 +154,17 @@ _KINDS: dict[type[Reduction], _Kind] = {
 
 def check(bound: BoundNode) -> None:
     """Refuses types that the operator does not have, and tensors without elements."""
-    kind = _KINDS[type(bound.op(Reduction))]
-    dtypes = kind.in_tflite if bound.op(Reduction).numerics.of_tflite else kind.dtypes
+    kind = _KINDS[type(bound.op(mean.Reduction))]
+    dtypes = kind.in_tflite if bound.op(mean.Reduction).numerics.of_tflite else kind.dtypes
     require_dtypes(bound, [(t, t) for t in dtypes], [(t, t) for t in _ANY])
-    require_elements(bound)
+    mean.require_elements(bound)
     if bound.input(0).quantization and bound.output.quantization:
         require_same_quantization(bound, bound.input(0), bound.output)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's reduction, in double for reals; integers wrap to their type."""
-    op, y = bound.op(Reduction), bound.output
+    op, y = bound.op(mean.Reduction), bound.output
     wide = operand(bound, inputs, 0).astype(np.float64 if y.dtype is DType.FLOAT32 else np.int64)
     with np.errstate(all="ignore"):
         result = np.asarray(_KINDS[type(op)].rule(wide, op.axes))
@@ -181,7 +173,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 
 def lower(bound: BoundNode) -> Layer:
     """Nested loops over kept and reduced groups of dimensions."""
-    op = bound.op(Reduction)
+    op = bound.op(mean.Reduction)
     return typed_layer(bound, _KINDS[type(op)].kernel, op.axes)
 
 
@@ -191,15 +183,15 @@ KERNELS = tuple(
         kind.summary,
         kind.dtypes,
         (kind.tflite,) if kind.tflite else (),
-        partial(reduction_from_tflite, op) if kind.tflite else None,
+        partial(mean.reduction_from_tflite, op) if kind.tflite else None,
         check,
         reference,
         lower,
-        output_shapes=output_shapes,
-        work=work,
+        output_shapes=mean.output_shapes,
+        work=mean.work,
         onnx=(op.__name__,) if kind.onnx else (),
-        from_onnx=partial(reduction_from_onnx, op) if kind.onnx else None,
-        transposed=transposed,
+        from_onnx=partial(mean.reduction_from_onnx, op) if kind.onnx else None,
+        transposed=mean.transposed,
         tflite_dtypes=kind.in_tflite if kind.tflite else (),
     )
     for op, kind in _KINDS.items()

@@ -20,14 +20,7 @@ import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_quantization, unsupported
-from emitc.kernels.shared.byte_moves import (
-    OUTSIDE,
-    data_operands,
-    pick_layer,
-    picked,
-    require_pickable,
-    require_same_values,
-)
+from emitc.kernels.shared import byte_moves
 from emitc.kernels.shared.integer_attributes import axes_of, listed
 from emitc.kernels.shared.pointwise import dequantized, filling, operand, quantized
 from emitc.layer import Layer, Param, Table
@@ -111,7 +104,7 @@ def nearest(axis: Axis, mode: str, rounding: str, *, extrapolated: bool) -> Int6
             position == np.trunc(position) + np.float32(0.5), np.floor(position), _away_from_zero(position)
         )
     inside = np.clip(chosen, 0, axis.size - 1).astype(np.int64)
-    return np.where(_outside(axis, position), OUTSIDE, inside) if extrapolated else inside
+    return np.where(_outside(axis, position), byte_moves.OUTSIDE, inside) if extrapolated else inside
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,7 +125,7 @@ def linear(axis: Axis, mode: str, *, extrapolated: bool) -> Taps:
     shares[low == high] = 0.5
     positions = np.stack([low, high], 1)
     if extrapolated:
-        positions[_outside(axis, position)] = OUTSIDE
+        positions[_outside(axis, position)] = byte_moves.OUTSIDE
     return Taps(positions, shares.astype(np.float32))
 
 
@@ -151,7 +144,7 @@ def cubic(axis: Axis, mode: str, a: float, *, exclude_outside: bool, extrapolate
         weights /= weights.sum(1, keepdims=True)
     positions = np.clip(positions, 0, axis.size - 1)
     if extrapolated:
-        positions[_outside(axis, position)] = OUTSIDE
+        positions[_outside(axis, position)] = byte_moves.OUTSIDE
     return Taps(positions, weights.astype(np.float32))
 
 
@@ -309,12 +302,12 @@ def check(bound: BoundNode) -> None:
     """Refuses other types than there is code for, and tables that are too large."""
     op, x, y = bound.op(Resample), bound.input(0), bound.output
     if isinstance(op, NearestResample):
-        require_same_values(bound, x, y)
+        byte_moves.require_same_values(bound, x, y)
         if isinstance(op, CroppedResample) and op.numerics is Numerics.QOPERATOR and x.quantization is not None:
             what = "of quantized integers with an extrapolation value is not supported"
             why = "the number means another value in int8 than it does in uint8"
             raise unsupported(bound, what, why, "resize the dequantized values", x)
-        require_pickable(bound, x.shape, _positions(op))
+        byte_moves.require_pickable(bound, x.shape, _positions(op))
         return
     assert isinstance(op, WeightedResample)
     supported = [(DType.FLOAT32, DType.FLOAT32)]
@@ -339,13 +332,13 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def _nearest_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The elements at their positions."""
     op = bound.op(NearestResample)
-    return (picked(operand(bound, inputs, 0), _positions(op), _fill(bound, op)),)
+    return (byte_moves.picked(operand(bound, inputs, 0), _positions(op), _fill(bound, op)),)
 
 
 def _nearest_lower(bound: BoundNode) -> Layer:
     """A pick by tables; a plain copy where the positions are at equal distances."""
     op = bound.op(NearestResample)
-    return pick_layer(bound, bound.input(0).shape, _positions(op), _fill(bound, op))
+    return byte_moves.pick_layer(bound, bound.input(0).shape, _positions(op), _fill(bound, op))
 
 
 def _fill(bound: BoundNode, op: NearestResample) -> int | float:
@@ -399,7 +392,9 @@ def _weighted_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tup
                 part = blocks[:, np.maximum(rows.positions[:, i], 0)][:, :, np.maximum(columns.positions[:, j], 0)]
                 total = total + weights[None, :, :, None] * part
     if op.value is not None:
-        outside = (rows.positions[:, None, 0] == OUTSIDE) | (columns.positions[None, :, 0] == OUTSIDE)
+        outside = (rows.positions[:, None, 0] == byte_moves.OUTSIDE) | (
+            columns.positions[None, :, 0] == byte_moves.OUTSIDE
+        )
         total = np.where(outside[None, :, :, None], np.float32(op.value), total)
     total = total.reshape(shape)
     return (quantized(total, y.quantization, y.dtype).astype(y.dtype.value) if y.quantization else total,)
@@ -411,11 +406,11 @@ def _weighted_lower(bound: BoundNode) -> Layer:
     outer, height, width, inner = _blocks(op, x.shape)
     _, out_h, out_w, _ = _blocks(op, output_shapes(bound)[0])
     rows, columns = _taps(op)
-    operands, tables = data_operands(x)
+    operands, tables = byte_moves.data_operands(x)
 
     def offsets(role: str, taps: Taps, step: int) -> Table:
-        values = np.where(taps.positions == OUTSIDE, OUTSIDE, taps.positions * step).reshape(-1)
-        outside = f", {OUTSIDE} outside the input" if op.value is not None else ""
+        values = np.where(taps.positions == byte_moves.OUTSIDE, byte_moves.OUTSIDE, taps.positions * step).reshape(-1)
+        outside = f", {byte_moves.OUTSIDE} outside the input" if op.value is not None else ""
         return Table(role, "int32_t", tuple(values.tolist()), f"elements to the {role} of the window{outside}")
 
     def weights(role: str, taps: Taps) -> Table:

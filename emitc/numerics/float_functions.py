@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.numerics import erf, tanh_logistic
+from emitc.numerics import engine_functions
 from emitc.numerics.requantize import Float32
 
 _Float64 = NDArray[np.float64]
@@ -132,8 +132,8 @@ FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
     "HardSigmoid": RealFunction("hard_sigmoid", lambda x, alpha, beta: _unit(alpha * x + beta),
         parameters=("alpha", "beta")),
     "HardSwish": RealFunction("hard_swish", lambda x: x * _unit(np.float32(1 / 6) * x + _HALF)),
-    "Sigmoid": RealFunction("logistic_rational", tanh_logistic.logistic,
-        "emitc_logistic(v)", "1 / (1 + exp(-x))", headers=("emitc_bits.h", "emitc_tanh.h")),
+    "Sigmoid": RealFunction("logistic_rational", engine_functions.logistic,
+        "emitc_logistic(v)", "1 / (1 + exp(-x))", headers=engine_functions.HEADERS),
     "SigmoidOfLibrary": _of_math("sigmoid", _sigmoid, "1.0f / (1.0f + expf(-v))", "1 / (1 + exp(-x))"),
     "Swish": _of_math("swish", lambda x, alpha: x * _sigmoid(alpha * x),
         "v / (1.0f + expf(-p->alpha * v))", "x / (1 + exp(-alpha * x))", ("alpha",)),
@@ -171,8 +171,8 @@ FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
     "Floor": _of_math("floor", np.floor, "floorf(v)", "the whole number at or under x"),
     "Ceil": _of_math("ceil", np.ceil, "ceilf(v)", "the whole number at or over x"),
     "Round": _of_math("round", np.rint, "rintf(v)", "x rounded half to even"),
-    "Erf": RealFunction("erf", erf.erf,
-        "emitc_erf(v)", "erf(x)", headers=("emitc_bits.h", "emitc_tanh.h", "emitc_erf.h")),
+    "Erf": RealFunction("erf", engine_functions.erf,
+        "emitc_erf(v)", "erf(x)", headers=engine_functions.ERF_HEADERS),
     "Exp": _of_math("exp", _exp, "expf(v)", "exp(x)"),
     "Log": _of_math("log", _rounded(np.log), "logf(v)", "the natural logarithm of x"),
     "Sin": _of_math("sin", _rounded(np.sin), "sinf(v)", "sin(x)"),
@@ -183,8 +183,8 @@ FUNCTIONS: Mapping[str, RealFunction] = MappingProxyType({
     "Atan": _of_math("atan", _rounded(np.arctan), "atanf(v)", "atan(x)"),
     "Sinh": _of_math("sinh", _rounded(np.sinh), "sinhf(v)", "sinh(x)"),
     "Cosh": _of_math("cosh", _rounded(np.cosh), "coshf(v)", "cosh(x)"),
-    "Tanh": RealFunction("tanh_rational", tanh_logistic.tanh,
-        "emitc_tanh(v)", "tanh(x)", headers=("emitc_bits.h", "emitc_tanh.h")),
+    "Tanh": RealFunction("tanh_rational", engine_functions.tanh,
+        "emitc_tanh(v)", "tanh(x)", headers=engine_functions.HEADERS),
     "TanhOfLibrary": _of_math("tanh", _tanh, "tanhf(v)", "tanh(x)"),
     "Asinh": _of_math("asinh", _rounded(np.arcsinh), "asinhf(v)", "asinh(x)"),
     "Acosh": _of_math("acosh", _rounded(np.arccosh), "acoshf(v)", "acosh(x)"),

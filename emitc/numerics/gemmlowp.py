@@ -1,11 +1,13 @@
-"""exp and reciprocal in fixed point, bit for bit as gemmlowp defines them (the arithmetic of TFLite's softmax).
+"""exp, reciprocal and inverse square root in fixed point, bit for bit as gemmlowp and TFLite Micro compute them.
 
 Raw values are int64 arrays that hold int32 values; Qm.n means m integer and n fractional bits in addition to the sign.
 """
 
+import functools
+
 import numpy as np
 
-from emitc.numerics.requantize import INT32_MAX, INT32_MIN, Int64, rounding_shift_right
+from emitc.numerics.requantize import INT32_MAX, INT32_MIN, Int64, Multiplier, rounding_shift_right
 
 _EXP_MINUS_EIGHTH = 1895147668
 """exp(-1/8) in Q0.31."""
@@ -70,3 +72,28 @@ def one_over_one_plus_x(x: int) -> int:
         error = np.asarray((1 << 29) - high_mul(half, estimate), np.int64)
         estimate = np.asarray(estimate + saturating_shift_left(high_mul(estimate, error), 2), np.int64)
     return int(saturating_shift_left(estimate, 1))
+
+
+_HALF_SQRT_2 = 1518500250
+"""sqrt(1/2) in Q0.31."""
+_THREE_HALVES = 3 << 27
+_STEPS = 5
+
+
+@functools.lru_cache(1 << 16)
+def inverse_root(n: int) -> Multiplier:
+    """1 / sqrt(n) for an int32 n, 0 as 1."""
+    if n <= 1:
+        return Multiplier(INT32_MAX, 0)
+    # n * 4**pairs is in [2**27, 2**29).
+    pairs = (28 - (n.bit_length() - 1)) // 2
+    scaled = np.asarray(n << 2 * pairs if pairs >= 0 else n >> -2 * pairs, np.int64)
+    value = scaled >> 1
+    half = (value + 1) >> 1
+    x = np.asarray(1 << 28, np.int64)
+    for _ in range(_STEPS):
+        cube = saturating_shift_left(high_mul(high_mul(x, x), x), 6)
+        x = saturating_shift_left(high_mul(x, _THREE_HALVES) - high_mul(half, cube), 3)
+    right = 11 - pairs
+    root = int(high_mul(x, _HALF_SQRT_2))
+    return Multiplier(root << max(-right, 0), -max(right, 0))

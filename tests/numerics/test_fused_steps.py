@@ -9,8 +9,8 @@ import cffi
 import numpy as np
 import pytest
 
+from emitc.numerics.engine_functions import fused
 from emitc.numerics.requantize import Float32
-from emitc.numerics.tanh_logistic import fused
 from emitc.verify.build import WARNINGS, run_compiler
 from tests.support.runtime import INCLUDES
 

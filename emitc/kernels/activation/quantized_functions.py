@@ -33,7 +33,7 @@ from emitc.kernels.shared.pointwise import byte_table, formula_of, pointwise_lay
 from emitc.kernels.shared.sigmoid_table import SIGMOID, sigmoid_table
 from emitc.layer import Formula, Layer, Param, in_step, integers
 from emitc.numerics.float_functions import FUNCTIONS
-from emitc.numerics.inverse_root import inverse_root
+from emitc.numerics.gemmlowp import inverse_root
 from emitc.numerics.requantize import BYTES, Clamp, Float32, Int64, Multiplier, multiplier_of, requantize
 
 _ENTRIES = len(SIGMOID)

@@ -47,7 +47,7 @@ from emitc.kernels.normalization.softmax_tables import require_int8_output, requ
 from emitc.kernels.shared.byte_moves import axis_of
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table, in_step, integers
-from emitc.numerics.inverse_root import inverse_root
+from emitc.numerics.gemmlowp import inverse_root
 from emitc.numerics.requantize import INT32_MAX, requantize
 from emitc.source import SourceNode
 

@@ -33,8 +33,7 @@ from emitc.kernels.normalization import softmax_tables
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.byte_moves import axis_of
 from emitc.layer import PLAIN, KernelSpec, Layer, Overlap, Param, Table, in_step
-from emitc.numerics import exp as exponential
-from emitc.numerics import gemmlowp
+from emitc.numerics import engine_functions, gemmlowp
 from emitc.numerics.requantize import Multiplier, multiplier_of, rounding_doubling_high_mul, rounding_shift_right
 from emitc.source import SourceNode
 
@@ -125,7 +124,7 @@ def _float_reference(bound: BoundNode, values: Array) -> Array:
     if _engines_exponential(bound):
         rows = rows_of(bound).view(values.astype(np.float32))
         with np.errstate(all="ignore"):
-            powers = exponential.exponential(np.asarray(rows - rows.max(axis=1, keepdims=True)))
+            powers = engine_functions.exponential(np.asarray(rows - rows.max(axis=1, keepdims=True)))
             shares = powers / np.add.accumulate(powers, axis=1, dtype=np.float32)[:, -1:]
         return np.asarray(shares.reshape(bound.output.shape))
     x = rows_of(bound).view(values.astype(np.float64))
@@ -149,7 +148,9 @@ def _lower_onnx(bound: BoundNode) -> Layer:
     if bound.input(0).dtype is not DType.FLOAT32:
         layer = softmax_tables.table_layer(bound, rows)
     elif _engines_exponential(bound):
-        layer = Layer("normalization/softmax_exp", "portable", (0,), params=rows.params, headers=exponential.HEADERS)
+        layer = Layer(
+            "normalization/softmax_exp", "portable", (0,), params=rows.params, headers=engine_functions.EXP_HEADERS
+        )
     elif beta != 1.0:
         factor = Param("beta", "float", beta, "factor on the differences")
         layer = Layer("normalization/softmax_float_scaled", "portable", (0,), params=(*rows.params, factor))

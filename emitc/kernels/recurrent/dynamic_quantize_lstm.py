@@ -27,7 +27,7 @@ from emitc.kernels.recurrent import recurrence
 from emitc.kernels.recurrent.lstm import ACTIVATIONS, GATES, ROLES, bias_and_presence, cell
 from emitc.kernels.recurrent.recurrence import INITIAL_C, INITIAL_H, PEEPHOLES, B, R, Real, Recurrent, W, X
 from emitc.layer import Layer, Param, Scratch, Table
-from emitc.numerics import tanh_logistic
+from emitc.numerics import engine_functions
 from emitc.numerics.requantize import Float32, Int64
 from emitc.source import SourceNode
 
@@ -166,7 +166,7 @@ def lower(bound: BoundNode) -> Layer:
         params=params,
         scratch=scratch,
         macs=work(bound),
-        headers=tanh_logistic.HEADERS,
+        headers=engine_functions.HEADERS,
     )
 
 

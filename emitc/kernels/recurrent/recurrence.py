@@ -16,7 +16,7 @@ from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import illegal, require_dtypes, unsupported
 from emitc.kernels.mac import four_channels
 from emitc.layer import Layer, Param, Scratch, Table, integers
-from emitc.numerics import tanh_logistic
+from emitc.numerics import engine_functions
 from emitc.source import SourceNode
 
 Real = NDArray[np.float64]
@@ -298,7 +298,7 @@ def float_layer(
         params=params,
         scratch=(states,),
         macs=products_of(bound, gates),
-        headers=tanh_logistic.HEADERS,
+        headers=engine_functions.HEADERS,
     )
 
 

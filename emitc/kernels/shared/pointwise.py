@@ -21,7 +21,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Tensor
 from emitc.kernels.contract import Parsed, Variant, illegal, out_of_proportion, require_quantization, unsupported
 from emitc.kernels.costs import UNKNOWN_VECTORS
 from emitc.layer import PLAIN, ByRows, Formula, KernelSpec, Layer, Overlap, Param, Table, in_step
-from emitc.numerics import tanh_logistic
+from emitc.numerics import engine_functions
 from emitc.numerics.float_functions import RealFunction
 from emitc.numerics.requantize import BYTES, Float32, Int64, multiplier_of
 from emitc.source import SourceNode
@@ -338,7 +338,7 @@ def real_layer(bound: BoundNode, function: RealFunction, parameters: tuple[float
 
 
 _REALS = ("emitc_mve.h", "emitc_mve_float32.h")
-_RATIONAL = (*_REALS, *tanh_logistic.HEADERS, "emitc_mve_tanh.h")
+_RATIONAL = (*_REALS, *engine_functions.HEADERS, "emitc_mve_tanh.h")
 _BY_FOURS = {
     "relu": ("emitc_float32x4_positive(v)", _REALS),
     "leaky_relu": ("emitc_float32x4_sloped(v, emitc_float32x4_all(p->alpha))", _REALS),

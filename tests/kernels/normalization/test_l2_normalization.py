@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emitc.numerics.inverse_root import inverse_root
+from emitc.numerics.gemmlowp import inverse_root
 from tests.support.elementwise_cases import message
 from tests.support.float_cases import check, with_values
 from tests.support.single_op import Array, Case, Proven, plain, prove, quantized

@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from emitc.ir import Array
-from emitc.numerics.exp import exponential
+from emitc.numerics.engine_functions import exponential
 from tests.support.onnx_fused import check_fused
 from tests.support.onnx_node_cases import check_node_tests, node_tests
 from tests.support.onnx_op import MICROSOFT, OnnxCase, computed, prove_onnx, refusal

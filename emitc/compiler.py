@@ -22,8 +22,7 @@ from emitc.lower.external_weights import with_external_test, with_external_weigh
 from emitc.lower.within_budget import lower_within_budget, partition_graph, require_budget
 from emitc.options import EXTERNAL, Options, check_options
 from emitc.passes import BUILT, INTERFACE, ROWS, run_passes
-from emitc.passes.drop_float_io import with_interface
-from emitc.passes.input_rows import with_input_rows
+from emitc.passes.interface import with_input_rows, with_interface
 from emitc.plugins import Plugins, load_plugins
 from emitc.program import Origin, PassReport, Program
 from emitc.program.example import ExampleRun

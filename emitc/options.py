@@ -13,7 +13,7 @@ from emitc.emit.package_kinds import KINDS
 from emitc.errors import EmitcError, Where, shown, unknown_choice
 from emitc.ir import Shape
 from emitc.passes import LATE_PASSES, PASSES
-from emitc.passes.drop_float_io import INTERFACES
+from emitc.passes.interface import INTERFACES
 from emitc.planner.region_assignment import Region
 from emitc.schedule.memory_regions import check_regions
 from emitc.schedule.search import SMALLEST, TECHNIQUES

@@ -6,17 +6,11 @@ from dataclasses import replace
 from emitc.ir import Graph, GraphStep, Node
 from emitc.kernels.control_flow.control_flow import ControlFlow
 from emitc.passes.absorb_transposes import absorb_transposes
-from emitc.passes.alias_views import alias_views
 from emitc.passes.cancel_transposes import cancel_transposes
 from emitc.passes.drop_constant_channels import drop_constant_channels
-from emitc.passes.drop_dead import drop_dead
-from emitc.passes.fold_bias import fold_bias
-from emitc.passes.fold_constants import fold_constants
-from emitc.passes.fold_pad import fold_pad
-from emitc.passes.fold_zero_point import fold_zero_point
-from emitc.passes.fuse_activation import fuse_activation
-from emitc.passes.inline_branches import inline_branches
+from emitc.passes.fold import fold_bias, fold_pad, fold_zero_point, fuse_activation
 from emitc.passes.recognise_qdq import recognise_qdq
+from emitc.passes.simplify import alias_views, drop_dead, fold_constants, inline_branches
 from emitc.passes.state_in_place import state_in_place
 from emitc.passes.tabulate_functions import tabulate_functions
 from emitc.passes.verify_graph import verify_graph

@@ -144,7 +144,7 @@ def test_drops(name: str) -> None:
 
 def _with_views(graph: Graph) -> Graph:
     """As the pass gets it: reshapes are aliases."""
-    from emitc.passes.alias_views import alias_views
+    from emitc.passes.simplify import alias_views
 
     return alias_views(graph)
 

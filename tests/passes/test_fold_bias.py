@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from emitc.passes.cancel_transposes import cancel_transposes
-from emitc.passes.drop_dead import drop_dead
-from emitc.passes.fold_bias import fold_bias
+from emitc.passes.fold import fold_bias
+from emitc.passes.simplify import drop_dead
 from tests.support.models.onnx_net import OnnxNet
 from tests.support.passes.onnx_graphs import check_same, classes, onnx_graph, whole_inputs
 

@@ -9,7 +9,7 @@ import pytest
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.pooling.pool_ops import AveragePool2D
 from emitc.kernels.shared.windows import Padding
-from emitc.passes.fold_pad import fold_pad
+from emitc.passes.fold import fold_pad
 from tests.support.passes.pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")

@@ -10,7 +10,7 @@ import pytest
 from emitc.ir import Graph
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.mac.accumulation import BIAS, WEIGHTS
-from emitc.passes.fold_zero_point import fold_zero_point
+from emitc.passes.fold import fold_zero_point
 from emitc.writers.tflite import TensorSpec
 from tests.support.passes.pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of
 

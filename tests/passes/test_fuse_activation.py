@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emitc.kernels.convolution.conv_2d import Conv2D
-from emitc.passes.fuse_activation import fuse_activation
+from emitc.passes.fold import fuse_activation
 from tests.support.passes.pass_graphs import Net, PassCase, check_numbers, check_structure, graph_of
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")

@@ -14,7 +14,7 @@ from emitc.ir import Array, Graph
 from emitc.kernels import tflite_registry
 from emitc.kernels.state.state_variables import Append
 from emitc.passes import LATE_PASSES, run_passes
-from emitc.passes.drop_dead import drop_dead
+from emitc.passes.simplify import drop_dead
 from emitc.passes.verify_graph import verify_graph
 from emitc.verify.reference import run_reference
 from emitc.verify.samples import random_samples

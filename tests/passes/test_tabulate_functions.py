@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emitc.compiler import compile_model
-from emitc.passes.drop_dead import drop_dead
+from emitc.passes.simplify import drop_dead
 from emitc.passes.tabulate_functions import LEAST, tabulate_functions
 from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite

@@ -21,8 +21,7 @@ from emitc.kernels.movement.transpose import Transpose
 from emitc.kernels.normalization.softmax import Softmax
 from emitc.passes import BUILT, PASSES, Pass, run_passes
 from emitc.passes.cancel_transposes import cancel_transposes
-from emitc.passes.fold_pad import fold_pad
-from emitc.passes.fold_zero_point import fold_zero_point
+from emitc.passes.fold import fold_pad, fold_zero_point
 from emitc.passes.verify_graph import verify_graph
 from emitc.validation import Wrong, validate, validate_unasked
 from emitc.validation.effort import effort

@@ -1,12 +1,72 @@
-"""An IF whose condition is known becomes the operators of the branch that it takes."""
+"""Operators that vanish: nobody needs them, their value is known, or they only give bytes another shape."""
 
 import sys
 from dataclasses import replace
 
 from emitc.ir import Graph, Node, Tensor
+from emitc.kernels import definition_of, kernel_of
 from emitc.kernels.control_flow.control_flow import If
-from emitc.passes.fold_constants import fold_constants
 from emitc.passes.rewriter import free_name
+
+
+def drop_dead(graph: Graph) -> Graph:
+    """The graph with only the nodes and tensors that its outputs need: in this run, or through a state variable in a later one.
+
+    Inputs stay, they are the interface.
+    """
+    needed = {graph.root(name).name for name in graph.outputs} | set(graph.outputs)
+    states: set[str] = set()
+    while True:
+        nodes = []
+        for node in reversed(graph.nodes):
+            if needed.isdisjoint(node.outputs):
+                continue
+            nodes.append(node)
+            for name in node.inputs:
+                if name:
+                    needed.update((name, graph.root(name).name))
+        live = {tensor.name for tensor in graph.states if tensor.name in needed}
+        if live == states:  # otherwise a node further back may write what one further ahead reads in the next run
+            break
+        states = live
+    kept = needed | set(graph.inputs) | {name for node in nodes for name in node.outputs}
+    tensors = tuple(tensor for tensor in graph.tensors if tensor.name in kept)
+    if len(nodes) == len(graph.nodes) and len(tensors) == len(graph.tensors):
+        return graph
+    return replace(graph, nodes=tuple(reversed(nodes)), tensors=tensors)
+
+
+def alias_views(graph: Graph) -> Graph:
+    """The graph without views, whose outputs become other names for the bytes. One of a constant is left to constant folding."""
+    views = {}
+    for bound in graph.bound():
+        if kernel_of(bound).view and not graph.root(bound.input(0).name).is_constant:
+            views[bound.output.name] = bound.input(0).name
+    if not views:
+        return graph
+    tensors = tuple(replace(t, alias_of=views[t.name]) if t.name in views else t for t in graph.tensors)
+    nodes = tuple(node for node in graph.nodes if node.outputs[0] not in views)
+    return replace(graph, tensors=tensors, nodes=nodes)
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """The graph without nodes of constants alone; their outputs become constants, which their references compute."""
+    tensors = {tensor.name: tensor for tensor in graph.tensors}
+    nodes = []
+    for node in graph.nodes:
+        operands = [tensors[name] if name else None for name in node.inputs]
+        known = all(operand is None or operand.is_constant for operand in operands)
+        known = known and (any(operands) or not operands)  # an operator without operands is its own constant
+        if not known or graph.writes_state(node) or definition_of(node.op).subgraphs:
+            nodes.append(node)
+            continue
+        bound = replace(graph.bind(node), inputs=tuple(operands))
+        values = kernel_of(bound).reference(bound, [None if t is None else t.array() for t in operands])
+        for tensor, value in zip(bound.outputs, values, strict=True):
+            tensors[tensor.name] = replace(tensor, data=value.astype(tensor.dtype.value).tobytes())
+    if len(nodes) == len(graph.nodes):
+        return graph
+    return replace(graph, tensors=tuple(tensors.values()), nodes=tuple(nodes))
 
 
 def inline_branches(graph: Graph) -> Graph:

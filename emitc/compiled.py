@@ -16,8 +16,8 @@ from emitc.emit.stack import StackBound
 from emitc.ir import Graph, GraphStep
 from emitc.options import Options
 from emitc.program import PassReport, Program
-from emitc.program.example import ExampleRun
-from emitc.program.transfers import loads_of
+from emitc.program.extras import ExampleRun
+from emitc.program.rows import loads_of
 from emitc.source import SourceModel
 from emitc.target import BuildSupport, load_target
 

@@ -25,8 +25,7 @@ from emitc.passes import BUILT, INTERFACE, ROWS, run_passes
 from emitc.passes.interface import with_input_rows, with_interface
 from emitc.plugins import Plugins, load_plugins
 from emitc.program import Origin, PassReport, Program
-from emitc.program.example import ExampleRun
-from emitc.program.extras import Classes, Extras, score_counts
+from emitc.program.extras import Classes, ExampleRun, Extras, score_counts
 from emitc.source import SourceModel
 from emitc.target import load_target
 from emitc.verify.example import example_run, example_sequence

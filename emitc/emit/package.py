@@ -17,7 +17,7 @@ from emitc.emit.render import render_sources, uses_math
 from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where, writing
 from emitc.program import PassReport, Program
-from emitc.program.example import ExampleRun
+from emitc.program.extras import ExampleRun
 
 PACKAGES = tuple(KINDS)
 """The words of `--package`."""

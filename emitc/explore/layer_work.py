@@ -8,10 +8,18 @@ of instructions. `kernel_counts.json` has the instructions of a turn, by kernel.
 from collections.abc import Mapping
 from math import prod
 
-from emitc.explore.group_work import plane_work, row_groups
-from emitc.explore.quad_work import KERNELS as QUAD_KERNELS
-from emitc.explore.quad_work import quad_rows, quad_taps, quad_windows, single_windows
-from emitc.explore.vector_work import filters_with_memory, vector_products, vector_windows
+from emitc.explore.kernel_work import KERNELS as QUAD_KERNELS
+from emitc.explore.kernel_work import (
+    filters_with_memory,
+    plane_work,
+    quad_rows,
+    quad_taps,
+    quad_windows,
+    row_groups,
+    single_windows,
+    vector_products,
+    vector_windows,
+)
 from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
 from emitc.layer import Layer

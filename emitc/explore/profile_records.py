@@ -6,7 +6,7 @@ from emitc.backends.partition import Partition
 from emitc.explore.layer_cycles import layer_cycles
 from emitc.options import Options
 from emitc.program import Move, Program, RowSegment, Step
-from emitc.program.profiling import Profiling
+from emitc.program.extras import Profiling
 
 RECORD_CYCLES = 4096
 """Estimated cycles of a run for each of its records. On emulated boards it takes 40 to 50 instructions to make one."""

@@ -40,7 +40,8 @@ def _folded(model: SourceModel, evaluate: Evaluate) -> SourceModel:
     return replace(model, tensors=tensors, nodes=kept, folded=(*model.folded, *done))
 
 
-def _widened(node: SourceNode) -> tuple[bytes, ...] | None:
+def widened(node: SourceNode) -> tuple[bytes, ...] | None:
+    """float16 constants as the float32 ones that a DEQUANTIZE makes of them, which is exact; None for another operator."""
     if node.op_type != "DEQUANTIZE" or len(node.inputs) != 1 or len(node.outputs) != 1:
         return None
     (half,), (whole,) = node.inputs, node.outputs
@@ -49,11 +50,6 @@ def _widened(node: SourceNode) -> tuple[bytes, ...] | None:
     if half.shape != whole.shape:
         raise node.refusal("changes the shape", f"{list(half.shape)} to {list(whole.shape)}", tensor=whole)
     return (np.frombuffer(half.data, "<f2").astype("<f4").tobytes(),)
-
-
-def with_widened_constants(model: SourceModel) -> SourceModel:
-    """The model with float32 constants instead of float16 ones that a DEQUANTIZE widens, which is exact."""
-    return with_constants(model, _widened)
 
 
 _WEIGHTS, _BIAS = 1, 2

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from emitc.layer import Param, Table
 from emitc.program import Block, Constant, Move, Operand, Program, RowCall, RowSegment, Step
 from emitc.program.stepping import SteppedStage
-from emitc.program.weight_streams import stream_of
-from emitc.program.weights import ARGUMENT, STORABLE, ExternalWeights, Member, bytes_of
+from emitc.program.weights import ARGUMENT, STORABLE, ExternalWeights, Member, bytes_of, stream_of
 
 ARRAYS = frozenset({
     "b", "b_zero", "bias", "bias_inside", "centred", "exponentials", "factor", "feature", "fill", "left_shift",

@@ -14,7 +14,7 @@ from emitc.kernels.shared.windows import WINDOW_PARAMS
 from emitc.layer import Layer
 from emitc.program import FIRST_OUTPUT, Move, Operand, Program, RowSegment, RowUse, Step
 from emitc.program.stepping import Split, SplitOperand, SteppedStage, Stepping
-from emitc.schedule.row_costs import OTHER_WINDOW_SHARE, PER_BYTE, PER_ROW, PORTABLE_WINDOW_SHARE, tail_waste
+from emitc.schedule.row_streaming import OTHER_WINDOW_SHARE, PER_BYTE, PER_ROW, PORTABLE_WINDOW_SHARE, tail_waste
 from emitc.schedule.split_replay import MemoryMap, conflict
 
 _CHANNELS_AT_ONCE = 4

@@ -21,9 +21,8 @@ from emitc.passes import CUT, LATE_PASSES, run_passes
 from emitc.program import Origin, PassReport, Program
 from emitc.schedule.arenas import ArenaOptions, Arenas, arenas_of
 from emitc.schedule.memory_regions import Regions
-from emitc.schedule.parts import in_parts
 from emitc.schedule.scratch_budget import fit_scratch
-from emitc.schedule.stages import constant_bytes
+from emitc.schedule.stages import constant_bytes, in_parts
 from emitc.target import load_target
 
 

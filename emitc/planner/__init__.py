@@ -7,10 +7,19 @@ standard library only, no clock and no unseeded randomness: the same input gives
 from collections.abc import Sequence
 from functools import lru_cache
 
-from emitc.planner.buffers import DEFAULT_ALIGNMENT, Buffer, Distance, LiveRange, Placement, Plan
+from emitc.planner.buffers import (
+    DEFAULT_ALIGNMENT,
+    Buffer,
+    Distance,
+    LiveRange,
+    Placement,
+    Plan,
+    ScratchRequest,
+    Step,
+    buffers_of,
+)
 from emitc.planner.check import PlanError, check
 from emitc.planner.greedy import height
-from emitc.planner.live_ranges import ScratchRequest, Step, buffers_of
 from emitc.planner.lower_bound import LowerBound, lower_bound
 from emitc.planner.lower_bound import held_bytes as _held_bytes
 from emitc.planner.operator_order import OrderProblem, best_order

@@ -22,8 +22,7 @@ from itertools import chain
 from operator import or_
 from typing import NamedTuple
 
-from emitc.planner.buffers import DEFAULT_ALIGNMENT, Distance, round_up
-from emitc.planner.live_ranges import Step, buffers_of
+from emitc.planner.buffers import DEFAULT_ALIGNMENT, Distance, Step, buffers_of, round_up
 from emitc.planner.lower_bound import bytes_saved, lower_bound
 from emitc.planner.problem import Overlap, problem_of, saving_of
 

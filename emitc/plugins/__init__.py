@@ -21,8 +21,7 @@ from typing import Any, NoReturn
 
 from emitc.emit.render import takes_formula, template_paths, template_problem
 from emitc.errors import EmitcError, Where
-from emitc.frontends.tflite.compressed_constants import DECODED
-from emitc.frontends.tflite.sparse import DENSE
+from emitc.frontends.tflite.constants import DECODED
 from emitc.frontends.tflite.state import FOLDED
 from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels import registry_of
@@ -243,9 +242,7 @@ class _Loader:
                         f"cannot parse {name}",
                         f"it has the name for {source_format}, but no function from_{source_format}",
                     )
-                if name in registry_of(source_format) or (
-                    source_format == "tflite" and name in FOLDED | DECODED | DENSE
-                ):
+                if name in registry_of(source_format) or (source_format == "tflite" and name in FOLDED | DECODED):
                     raise self.wrong(
                         f"defines {name}, which exists already",
                         "emitc compiles this operator by itself, and a plugin does not replace it",

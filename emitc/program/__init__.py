@@ -10,10 +10,9 @@ from emitc.layer import PLAIN, Formula, KernelSpec, LibraryCall, Param, Table, k
 from emitc.planner import Plan
 from emitc.program.extras import NOTHING_MORE, Extras
 from emitc.program.memory import Address, ArenaRegion, Block, Slot, SlotKind, arena_variable, pointer, state_argument
-from emitc.program.rows import Move, RowCall, RowSegment, RowTensor, RowUse
+from emitc.program.rows import Move, RowCall, RowSegment, RowTensor, RowUse, Transfers, transfers_of
 from emitc.program.self_test import SelfTest
 from emitc.program.stepping import Stepping
-from emitc.program.transfers import Transfers, transfers_of
 from emitc.program.weights import ARGUMENT, ExternalWeights
 
 __all__ = [

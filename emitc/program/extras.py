@@ -1,10 +1,56 @@
-"""What a package says and offers beyond the model's functions: names of classes, a C++ class, the model's own licence."""
+"""What a package says and offers beyond the functions of the model: classes, a C++ class, a licence, a profile and an example."""
 
 import math
 from dataclasses import dataclass
 from typing import Any
 
-from emitc.program.profiling import Profiling
+
+@dataclass(frozen=True, slots=True)
+class Profiling:
+    """records: the layers of each record by their indices, in the order of the layer hook. interval: one run of so many is
+    recorded.
+    """
+
+    records: tuple[tuple[int, ...], ...]
+    interval: int = 1
+
+    @property
+    def hooked(self) -> tuple[int, ...]:
+        """The layers after which the layer hook is called. A single record needs no call: it is the whole run."""
+        return tuple(record[-1] for record in self.records) if len(self.records) > 1 else ()
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The records that several layers share, for people: `0 to 2`."""
+        return tuple(f"{record[0]} to {record[-1]}" for record in self.records if len(record) > 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {"interval": self.interval, "records": [list(record) for record in self.records]}
+
+
+Limit = tuple[float, float]
+"""How far an element of an output may be off: (a, r) stands for a + r * the largest magnitude in the run's expected output."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleTensor:
+    """An input or output of a run. index: its position. data: little-endian bytes, row-major.
+
+    limit: of an output, None where every bit counts.
+    """
+
+    index: int
+    data: bytes
+    limit: Limit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleRun:
+    """The inputs of a run, and the outputs that it must give. The first of several runs starts with a new instance."""
+
+    inputs: tuple[ExampleTensor, ...]
+    outputs: tuple[ExampleTensor, ...]
 
 
 @dataclass(frozen=True, slots=True)

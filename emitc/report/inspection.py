@@ -13,9 +13,8 @@ from emitc.frontends.labels import labels_of_model
 from emitc.frontends.node_report import NodeReport
 from emitc.frontends.onnx.quantization import INTERNAL_KINDS, QUANTIZED_OPERATORS
 from emitc.frontends.read import read_file, read_source
-from emitc.frontends.tflite.compressed_constants import DECODED
+from emitc.frontends.tflite.constants import DECODED
 from emitc.frontends.tflite.npu import OPERATOR as NPU_OPERATOR
-from emitc.frontends.tflite.sparse import DENSE
 from emitc.frontends.tflite.state import FOLDED
 from emitc.ir import DType, Shape
 from emitc.kernels import registry
@@ -131,7 +130,7 @@ def operator_list(plugins: Sequence[Path] = (), names: Sequence[str] = ()) -> di
     ]
     rows += [
         {"op": name, "format": "tflite", "summary": summary, "dtypes": [], "variants": ["none"], "matrix": []}
-        for name, summary in (FOLDED | DECODED | DENSE).items()
+        for name, summary in (FOLDED | DECODED).items()
     ]
     rows += [
         _operator("onnx", name, kernel, kernel.dtypes, known)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from emitc.backends.partition import Partition
 from emitc.planner import Plan
 from emitc.schedule.memory_regions import Regions, RegionSchedule, assign_regions
-from emitc.schedule.row_costs import PER_BYTE, segment_overhead, sole_users
+from emitc.schedule.row_streaming import PER_BYTE, segment_overhead, sole_users
 from emitc.schedule.search import MemorySchedule, best_schedule
 from emitc.schedule.stages import LoweredNode, constant_bytes
 

@@ -15,7 +15,6 @@ from math import lcm
 from emitc.ir import Graph
 from emitc.planner import Buffer, Distance, LiveRange, ScratchRequest, buffers_of
 from emitc.planner import Step as PlannerStep
-from emitc.schedule.elided_copies import place_of
 from emitc.schedule.row_overlap import SOURCE, TARGET, near
 from emitc.schedule.stages import (
     LoweredNode,
@@ -23,6 +22,7 @@ from emitc.schedule.stages import (
     buffer_name,
     in_arena,
     lines_name,
+    place_of,
     placed,
     scratch_name,
     scratch_of,

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from emitc.ir import Graph
 from emitc.planner import PlanError
-from emitc.schedule.elided_copies import place_of
 from emitc.schedule.stages import (
     LoweredNode,
     Segment,
@@ -21,6 +20,7 @@ from emitc.schedule.stages import (
     buffer_name,
     in_arena,
     lines_name,
+    place_of,
     placed,
     scratch_name,
     scratch_of,

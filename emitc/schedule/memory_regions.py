@@ -16,9 +16,7 @@ from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.planner import Buffer, Distance, Plan, plan
 from emitc.planner.buffers import round_up
 from emitc.planner.region_assignment import Assignment, Region, RegionProblem, assign
-from emitc.program.transfers import ROLE
-from emitc.schedule.elided_copies import place_of
-from emitc.schedule.load_ahead import Overlap, stage_cycles
+from emitc.program.rows import ROLE
 from emitc.schedule.search import MemorySchedule, best_schedule
 from emitc.schedule.slots import Slots
 from emitc.schedule.stages import (
@@ -28,12 +26,13 @@ from emitc.schedule.stages import (
     buffer_name,
     in_arena,
     lines_name,
+    place_of,
     placed,
     scratch_name,
     shared_scratch_name,
     staged_name,
 )
-from emitc.schedule.weight_staging import Candidate, candidates, loads_bytes, with_copies
+from emitc.schedule.weight_staging import Candidate, Overlap, candidates, loads_bytes, stage_cycles, with_copies
 
 WEIGHTS = "weights"
 """Instead of a tensor's name: all constants."""

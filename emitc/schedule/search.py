@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
+from itertools import accumulate, islice
 from types import MappingProxyType
 
 from emitc.ir import Graph
@@ -30,9 +31,6 @@ from emitc.schedule.buffers import (
     step_distances,
     step_of,
 )
-from emitc.schedule.elided_copies import ElidedCopy, elidable_copies, hosts_of
-from emitc.schedule.held_bytes import HeldBytes
-from emitc.schedule.row_costs import segment_overhead, sole_users
 from emitc.schedule.row_overlap import near, saved
 from emitc.schedule.row_streaming import (
     Choice,
@@ -41,12 +39,17 @@ from emitc.schedule.row_streaming import (
     number_of_segments,
     overhead_of_segments,
     possible_limits,
+    segment_overhead,
     segments_of,
+    sole_users,
 )
 from emitc.schedule.stages import (
+    ElidedCopy,
     LoweredNode,
     Segment,
     Stage,
+    elidable_copies,
+    hosts_of,
     in_arena,
     one_by_one,
     placed,
@@ -55,6 +58,44 @@ from emitc.schedule.stages import (
     with_moves,
     with_segments,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBytes:
+    """The bytes that buffers hold between two steps, from sums over all that start, and over all that end, before a step.
+
+    starts, ends: steps in rising order; started, ended: bytes, rounded up to the alignment, of the first n of them.
+    """
+
+    by_name: Mapping[str, Buffer]
+    alignment: int
+    starts: tuple[int, ...]
+    started: tuple[int, ...]
+    ends: tuple[int, ...]
+    ended: tuple[int, ...]
+
+    @staticmethod
+    def of(buffers: Sequence[Buffer], alignment: int) -> HeldBytes:
+        """For buffers with different names. alignment: what a size is rounded up to."""
+        sizes = [round_up(buffer.size_bytes, alignment) for buffer in buffers]
+        starts = sorted((buffer.live.first, size) for buffer, size in zip(buffers, sizes, strict=True))
+        ends = sorted((buffer.live.end, size) for buffer, size in zip(buffers, sizes, strict=True))
+        return HeldBytes(
+            {buffer.name: buffer for buffer in buffers},
+            alignment,
+            tuple(step for step, _ in starts),
+            tuple(accumulate((size for _, size in starts), initial=0)),
+            tuple(step for step, _ in ends),
+            tuple(accumulate((size for _, size in ends), initial=0)),
+        )
+
+    def between(self, first: int, end: int, without: Collection[str]) -> int:
+        """The bytes of all buffers alive at a step in [first, end), but of none named in `without`."""
+        total = self.started[bisect_left(self.starts, end)] - self.ended[bisect_right(self.ends, first)]
+        left_out = (self.by_name[name] for name in without if name in self.by_name)
+        alive = (b for b in left_out if b.live.first < end and b.live.end > first)
+        return total - sum(round_up(buffer.size_bytes, self.alignment) for buffer in alive)
+
 
 MOVED_SHARE = 0.025
 """Bytes that may be moved for each multiply-accumulate: a move costs about half an instruction per byte, a

@@ -1,13 +1,15 @@
-"""In which order layers run, and which of them row by row: what the memory plan and the C are made from."""
+"""In which order layers run, which of them row by row, and which vanish: what the memory plan and the C are made from."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, zip_longest
 
+from emitc.backends.contract import PORTABLE
 from emitc.ir import BoundNode, Graph, Tensor
-from emitc.layer import Layer
+from emitc.kernels.shared.windows import WINDOW_PARAMS
+from emitc.layer import ChannelOrder, Layer, Overlap, window_order
 
 OUTSIDE = -1
 """In place of a layer's position in a segment: the segment's input."""
@@ -269,3 +271,101 @@ def in_arena(graph: Graph, name: str) -> bool:
     """
     root = graph.root(name)
     return not root.is_constant and not root.is_state and root.name not in graph.streamed_inputs
+
+
+# ---- layers in parts ----
+
+
+def in_parts(nodes: Sequence[LoweredNode], indices: Collection[int]) -> tuple[LoweredNode, ...]:
+    """The nodes, those of the indices with overlaps that allow one part after another."""
+    return tuple(_able_in_parts(node) if node.bound.node.index in indices else node for node in nodes)
+
+
+def _able_in_parts(node: LoweredNode) -> LoweredNode:
+    """A kernel that makes its output channel by channel keeps rows of a channel in scratch, but not from one part to the next.
+
+    Its input has to lie as far above the output as for a kernel that reads all windows from the input. Any other kernel's input
+    and output get bytes of their own.
+    """
+    layer = node.layer
+    kept: tuple[Overlap, ...] = ()
+    if layer.by_rows is not None and layer.by_rows.window:
+        values = {param.name: int(param.value) for param in layer.params if param.name in WINDOW_PARAMS}
+        sizes = node.bound.input(0).dtype.bytes, node.bound.output.dtype.bytes
+        window = window_order(values, *sizes, None)
+        kept = tuple(
+            replace(overlap, order=replace(window, multiple=overlap.order.multiple))
+            for overlap in layer.overlaps
+            if isinstance(overlap.order, ChannelOrder)
+        )
+    return replace(node, layer=replace(layer, overlaps=kept))
+
+
+# ---- layers that only copy ----
+
+
+@dataclass(frozen=True, slots=True)
+class ElidedCopy:
+    """A layer that vanishes. node: its index. host: the tensor (root) that holds the others; parts: these, with offsets."""
+
+    node: int
+    host: str
+    parts: tuple[tuple[str, int], ...]
+
+
+def elidable_copies(graph: Graph, nodes: Sequence[LoweredNode]) -> tuple[ElidedCopy, ...]:
+    """Every layer that could vanish, in order of execution; no tensor is a part twice."""
+    interface = {graph.root(name).name for name in (*graph.inputs, *graph.outputs)}
+    library_owned = _library_owned(graph, nodes)
+    taken: set[str] = set()
+    copies: list[ElidedCopy] = []
+    for node in nodes:
+        inside = node.layer.inside
+        if not inside or node.backend != PORTABLE:
+            continue
+        outer = node.bound.input(0) if inside[0].output else node.bound.output
+        inner = [node.bound.outputs[i.position] if i.output else node.bound.input(i.position) for i in inside]
+        host, roots = graph.root(outer.name), [graph.root(t.name) for t in inner]
+        names = [root.name for root in roots]
+        if len({host.name, *names}) <= len(names) or interface & set(names) or library_owned & {host.name, *names}:
+            continue
+        if not all(in_arena(graph, name) for name in (host.name, *names)) or taken & set(names):
+            continue
+        parts = tuple(zip(names, (i.offset_bytes for i in inside), strict=True))
+        whole = all(root.size_bytes == t.size_bytes for root, t in zip(roots, inner, strict=True))
+        if not whole or any(offset % t.dtype.bytes for (_, offset), t in zip(parts, inner, strict=True)):
+            continue
+        taken |= set(names)
+        copies.append(ElidedCopy(node.bound.node.index, host.name, parts))
+    return tuple(copies)
+
+
+def _library_owned(graph: Graph, nodes: Sequence[LoweredNode]) -> set[str]:
+    """Tensors (roots) that a library or an accelerator touches, or that have a place: those may ask for aligned places."""
+    touched = {
+        graph.root(t.name).name
+        for node in nodes
+        if node.backend != PORTABLE or node.layer.pins
+        for t in (*node.inputs, *node.bound.outputs)
+    }
+    return touched | {place.tensor for node in nodes for place in node.layer.places}
+
+
+def hosts_of(copies: Sequence[ElidedCopy]) -> dict[str, tuple[str, int]]:
+    """By part: the tensor at the end of the chain of hosts, and the offset in it."""
+    direct = {part: (copy.host, offset) for copy in copies for part, offset in copy.parts}
+    hosts: dict[str, tuple[str, int]] = {}
+    for part in direct:
+        host, offset, seen = part, 0, set[str]()
+        while host in direct and host not in seen:
+            seen.add(host)
+            host, step = direct[host]
+            offset += step
+        if host not in direct:
+            hosts[part] = host, offset
+    return hosts
+
+
+def place_of(hosts: Mapping[str, tuple[str, int]], name: str) -> tuple[str, int]:
+    """The buffer that holds a tensor (root), and the tensor's offset in it."""
+    return hosts.get(name, (name, 0))

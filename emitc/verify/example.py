@@ -9,7 +9,7 @@ from emitc.ir import Array, Graph
 from emitc.kernels.drawn_inputs import quiet, random_samples
 from emitc.kernels.npu.npu_command import NpuCommand
 from emitc.kernels.quantization.quantize import Dequantize
-from emitc.program.example import ExampleRun, ExampleTensor, Limit
+from emitc.program.extras import ExampleRun, ExampleTensor, Limit
 from emitc.verify.reference import may_not_end, run_reference
 from emitc.verify.tolerances import EXACT, FLOAT_TOLERANCE, rules
 

@@ -15,14 +15,11 @@ from click.testing import CliRunner
 from onnx import numpy_helper
 
 import emitc
-from emitc.calibrate.correct_bias import correct_bias
-from emitc.calibrate.equalize import equalize
 from emitc.calibrate.float_graph import FloatGraph
-from emitc.calibrate.split_heads import split_heads
+from emitc.calibrate.remedies import correct_bias, equalize, split_heads
 from emitc.cli.main import cli
-from emitc.evaluate.quality import sqnr_db
-from emitc.evaluate.ranges import channel_statistics
-from emitc.evaluate.remedy_choice import channels_db
+from emitc.evaluate.quality import channel_statistics, sqnr_db
+from emitc.evaluate.quantization import channels_db
 from emitc.verify.engines.run import answer, engines_in, run_isolated
 from tests.support.models.onnx_net import OnnxNet
 

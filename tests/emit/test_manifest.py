@@ -18,8 +18,7 @@ from emitc.emit.manifest import manifest as manifest_of
 from emitc.emit.stack import StackBound
 from emitc.planner.region_assignment import Region
 from emitc.program import Requirement
-from emitc.program.extras import Classes, Extras
-from emitc.program.profiling import Profiling
+from emitc.program.extras import Classes, Extras, Profiling
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "examples" / "models"

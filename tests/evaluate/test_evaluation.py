@@ -14,7 +14,7 @@ import emitc
 from emitc.cli.main import cli
 from emitc.errors import EmitcError
 from emitc.evaluate.dataset import DataSet
-from emitc.evaluate.metrics import METRICS, area_under_curve, classes_of, metric_named
+from emitc.evaluate.evaluation import METRICS, area_under_curve, classes_of, metric_named
 from emitc.verify.engines.run import run_isolated
 from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from emitc.calibrate.precision import operations_of, order_of_raising
 from emitc.cli.main import cli
 from emitc.compiler import compile_model
-from emitc.evaluate.ranges import least_error_range
+from emitc.evaluate.quality import least_error_range
 from tests.support.models.onnx_net import OnnxNet
 
 pytest.importorskip("onnxruntime", reason="the extra emitc[verify] is not installed")

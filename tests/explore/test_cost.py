@@ -16,12 +16,10 @@ from bench.cost import COUNTS, RESULTS, Places, errors, groups_of, held_out, out
 from bench.least_squares import anchored_fit, non_negative, relative_fit
 from emitc.compiler import plan_model
 from emitc.explore.cost import cost_of
-from emitc.explore.group_work import plane_work
 from emitc.explore.kernel_counts import counts_for
+from emitc.explore.kernel_work import plane_work, quad_taps, quad_windows, single_windows, vector_windows
 from emitc.explore.layer_cycles import layer_works
 from emitc.explore.layer_work import inner, met
-from emitc.explore.quad_work import quad_taps, quad_windows, single_windows
-from emitc.explore.vector_work import vector_windows
 from emitc.explore.zero_share import limited, weighted, zero_shares
 from emitc.target import load_target
 

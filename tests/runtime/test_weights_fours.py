@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emitc.kernels.mac.scalar_int8 import _fours_table
-from emitc.program.weight_streams import FOURS, Stream
+from emitc.program.weights import FOURS, Stream
 from tests.support.runtime import INCLUDES
 
 DRIVER = r"""

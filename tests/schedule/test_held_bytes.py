@@ -3,7 +3,7 @@
 import random
 
 from emitc.planner import Buffer, LiveRange
-from emitc.schedule.held_bytes import HeldBytes
+from emitc.schedule.search import HeldBytes
 
 ALIGNMENT = 16
 

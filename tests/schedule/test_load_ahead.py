@@ -26,9 +26,8 @@ from emitc.planner.region_assignment import Region
 from emitc.report.compile import compile_text
 from emitc.schedule.arenas import ALIGNMENT
 from emitc.schedule.check import check_schedule
-from emitc.schedule.load_ahead import Overlap, Transfers
 from emitc.schedule.search import best_schedule
-from emitc.schedule.weight_staging import Candidate, candidates, with_copies
+from emitc.schedule.weight_staging import Candidate, Overlap, Transfers, candidates, with_copies
 from emitc.target import load_board
 from emitc.validation import validate
 from emitc.verify.build import HostModel, MemoryFault, build_shared

@@ -9,7 +9,7 @@ import pytest
 from emitc.backends.contract import PORTABLE
 from emitc.compiler import compile_model
 from emitc.layer import ByRows, Layer, Param
-from emitc.schedule.row_costs import (
+from emitc.schedule.row_streaming import (
     FITTED_ROW,
     FITTED_SHARE,
     OTHER_WINDOW_SHARE,

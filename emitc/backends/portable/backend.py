@@ -13,7 +13,7 @@ from emitc.kernels import kernel_of
 from emitc.kernels.contract import KernelDef, Variant
 from emitc.kernels.shared.pointwise import lookup_row
 from emitc.layer import Layer
-from emitc.program.weight_streams import stream_of
+from emitc.program.weights import stream_of
 from emitc.target import MVE, Target
 
 _KEPT_BYTES = 1 << 17

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from emitc.emit.render import environment
 from emitc.emit.wrap import wrapped
 from emitc.program import Program
-from emitc.program.example import ExampleRun
+from emitc.program.extras import ExampleRun
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from emitc.emit.literals import real
 from emitc.emit.package_kinds.kind import Content
 from emitc.errors import EmitcError, Where
 from emitc.program import Port, Program
-from emitc.program.example import ExampleTensor, Limit
+from emitc.program.extras import ExampleTensor, Limit
 
 FOLDER = "c"
 """Where the C files lie in such a package."""

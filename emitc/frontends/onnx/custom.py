@@ -8,8 +8,8 @@ import onnx.defs
 import onnx.helper
 
 from emitc.errors import CannotCompile, Where
-from emitc.frontends.onnx.faulty import faulty
 from emitc.frontends.onnx.file import dtype_name
+from emitc.frontends.onnx.numbers import faulty
 from emitc.ir import DType, Shape, Tensor
 from emitc.kernels.contract import KernelDef
 from emitc.source import SourceNode, SourceTensor

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 
 from emitc.errors import EmitcError, Where
-from emitc.frontends.onnx.faulty import faulty
 from emitc.frontends.onnx.file import dtype_name, refused_as
+from emitc.frontends.onnx.numbers import faulty
 from emitc.frontends.onnx.storage_types import stored_bits
 from emitc.source import MAX_TENSOR_BYTES, check_shape
 

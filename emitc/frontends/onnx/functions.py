@@ -1,28 +1,33 @@
-"""Functions of a .onnx file in the places of their calls, and operators without code that the format defines by others.
+"""Functions of a .onnx file in the places of their calls, operators without code as the format defines them by others, and
+the branches that an If is known to take.
 
-The package `onnx` does the replacing. Before it does, what would come of it is counted: functions that call others twice each
-grow without bound, and one that calls itself has no end.
+The package `onnx` replaces functions and operators. Before it does, what would come of it is counted: functions that call others
+twice each grow without bound, and one that calls itself has no end.
+
+An If whose condition is known while reading becomes the operators of the branch that it takes. Names inside of a branch are those
+of the model around it, since the format has one scope. So the branch's operators stand in the place of the If as they are: its
+constants as Constant, its outputs under the If's names as Identity.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 
 import onnx
 import onnx.helper
 import onnx.inliner
+import onnx.numpy_helper
 import onnx.shape_inference
 
 from emitc.errors import Where
 from emitc.frontends.limits import MAX_OPERATORS
-from emitc.frontends.onnx.faulty import faulty
-from emitc.frontends.onnx.file import refused_as
-from emitc.frontends.onnx.topological_order import graphs_of
+from emitc.frontends.onnx.file import graphs_of, refused_as
+from emitc.frontends.onnx.numbers import faulty
 from emitc.source import DEFINED
 
 _Id = tuple[str, str, str]
 _STANDARD = ("", "ai.onnx")
-_MAX_DEPTH = 64
+_MAX_CALLS = 64
 """Functions that are called inside of each other: those that put them in place call themselves for each."""
 
 
@@ -62,8 +67,8 @@ def _require_an_end(model: onnx.ModelProto, functions: Mapping[_Id, Counter[_Id]
             begun.add(name)
             waiting += unknown
     deepest = max(depths.values(), default=0)
-    if deepest > _MAX_DEPTH:
-        why = f"{deepest} calls, the limit is {_MAX_DEPTH}"
+    if deepest > _MAX_CALLS:
+        why = f"{deepest} calls, the limit is {_MAX_CALLS}"
         raise faulty("functions of the model call each other too deep", Where(), why)
     total = sum(n * sizes.get(called, 1) for called, n in _calls(model.graph.node).items())
     if total > MAX_OPERATORS:
@@ -113,3 +118,53 @@ def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         with suppress(Exception):
             model = onnx.inliner.inline_selected_functions(_typed(model), defined, inline_schema_functions=True)
     return model
+
+
+# ---- branches ----
+
+
+MAX_DEPTH = 8
+"""Branches in branches."""
+
+
+def without_known_branches(
+    nodes: Iterable[onnx.NodeProto],
+    constant: Callable[[str], onnx.TensorProto | None],
+    unrolled: Callable[[onnx.NodeProto], Iterator[onnx.NodeProto] | None],
+    depth: int = 0,
+) -> Iterator[onnx.NodeProto]:
+    """The operators in order, each produced after those before it were read. constant: of a name, where it has a value.
+    unrolled: the operators of a loop, where its rounds are written out one after another.
+
+    Raises EmitcError for branches that lie too deep in one another, or that do not fit the If.
+    """
+    for node in nodes:
+        rounds = unrolled(node)
+        if rounds is not None:
+            _require_depth(depth)
+            yield from without_known_branches(rounds, constant, unrolled, depth + 1)
+            continue
+        known = node.op_type == "If" and node.domain in ("", "ai.onnx") and len(node.input) == 1
+        condition = constant(node.input[0]) if known else None
+        if condition is None:
+            yield node
+            continue
+        where = Where(op=f'If "{node.name or next(iter(node.output), "")}"')
+        with refused_as("a condition cannot be read", where):
+            value = onnx.numpy_helper.to_array(condition).reshape(-1)
+        name = "then_branch" if len(value) == 1 and bool(value[0]) else "else_branch"
+        branch = next((a.g for a in node.attribute if a.name == name and a.type == onnx.AttributeProto.GRAPH), None)
+        if branch is None or len(value) != 1 or len(branch.output) != len(node.output):
+            raise faulty("an If does not fit its branches", where, f"its {name} has other outputs")
+        _require_depth(depth if len(branch.node) <= MAX_OPERATORS else MAX_DEPTH)
+        for initializer in branch.initializer:
+            yield onnx.helper.make_node("Constant", [], [initializer.name], value=initializer)
+        yield from without_known_branches(branch.node, constant, unrolled, depth + 1)
+        for inner, outer in zip(branch.output, node.output, strict=True):
+            if outer:
+                yield onnx.helper.make_node("Identity", [inner.name], [outer])
+
+
+def _require_depth(depth: int) -> None:
+    if depth >= MAX_DEPTH:
+        raise faulty("an If has branches within branches", Where(), f"the limit is {MAX_DEPTH}")

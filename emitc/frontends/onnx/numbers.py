@@ -1,4 +1,7 @@
-"""Constants of an ONNX model with which sums leave their type: the result would depend on their order, or on the processor."""
+"""Constants of an ONNX model with which sums leave their type: the result would depend on their order, or on the processor.
+
+This module imports no `onnx`, which takes a tenth of a second.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -7,8 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.errors import EmitcError, Where
-from emitc.frontends.onnx.faulty import faulty
 from emitc.source import SourceTensor
+
+AGAIN = "the file is damaged or was written by a faulty exporter: export the model again"
+
+
+def faulty(what: str, where: Where, why: str) -> EmitcError:
+    """The error, with the hint to export the model again."""
+    return EmitcError(what, where, why, AGAIN)
+
 
 LARGEST_REAL = 2.0**62
 """Magnitude of weights: two such numbers have a product that float32 can sum up."""

@@ -21,13 +21,8 @@ import onnx.shape_inference
 
 from emitc.errors import CannotCompile, Code, EmitcError, Note, NoteCode, Where
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
-from emitc.frontends.onnx.branches import without_known_branches
-from emitc.frontends.onnx.contradictions import require_group, require_stated, require_types
-from emitc.frontends.onnx.contrib import CONTRIB
 from emitc.frontends.onnx.custom import custom_types, no_kernel, require_defined
-from emitc.frontends.onnx.evaluate import evaluated
 from emitc.frontends.onnx.external_data import brought_in
-from emitc.frontends.onnx.faulty import AGAIN, faulty
 from emitc.frontends.onnx.file import (
     check,
     complete,
@@ -37,13 +32,23 @@ from emitc.frontends.onnx.file import (
     parsed,
     refused_as,
     require_inferable,
+    sort_nodes,
 )
-from emitc.frontends.onnx.functions import inlined
-from emitc.frontends.onnx.numbers import WEIGHTED, require_weights
+from emitc.frontends.onnx.functions import inlined, without_known_branches
+from emitc.frontends.onnx.numbers import AGAIN, WEIGHTED, faulty, require_weights
 from emitc.frontends.onnx.storage_types import STORAGE, stored_bytes
 from emitc.frontends.onnx.subgraphs import CONTROL_FLOW, Inside, Operator
-from emitc.frontends.onnx.topological_order import sort_nodes
-from emitc.frontends.onnx.types import INFERRED_AS, SHAPE_OF_INPUT, correct_pool, shape_value
+from emitc.frontends.onnx.types import (
+    CONTRIB,
+    INFERRED_AS,
+    SHAPE_OF_INPUT,
+    correct_pool,
+    evaluated,
+    require_group,
+    require_stated,
+    require_types,
+    shape_value,
+)
 from emitc.frontends.subgraphs import OTHER_SIZES
 from emitc.ir import Array, Shape
 from emitc.kernels.contract import KernelDef

@@ -18,9 +18,9 @@ import onnx.numpy_helper
 
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.limits import MAX_OPERATORS, ConstantBudget
-from emitc.frontends.onnx.branches import MAX_DEPTH
-from emitc.frontends.onnx.faulty import faulty
 from emitc.frontends.onnx.file import WrongUse, dims_of
+from emitc.frontends.onnx.functions import MAX_DEPTH
+from emitc.frontends.onnx.numbers import faulty
 from emitc.frontends.subgraphs import unfit_branch
 from emitc.ir import Array
 from emitc.source import Attribute, SourceNode, SourceSubgraph, SourceTensor

@@ -4,6 +4,9 @@ The generated accessors of a schema work on a `flatbuffers.table.Table`, which t
 puts a checked table under them. What a damaged file makes them do is then a `Damaged`, and nothing else can happen.
 Source: the FlatBuffers binary format (tables, vtables, vectors and strings, little-endian, offsets relative to where
 they stand).
+
+The options of custom operators are a FlexBuffers map. Only the map at the root is looked at, one level deep and up to a number of
+entries. So neither lengths nor references in the file decide how much is read; whatever does not decode is damage.
 """
 
 import struct
@@ -12,7 +15,10 @@ from typing import Any, TypeVar
 import flatbuffers.encode
 import flatbuffers.table
 import numpy as np
-from flatbuffers import number_types
+from flatbuffers import flexbuffers, number_types
+
+from emitc.errors import DAMAGED, EmitcError, Where
+from emitc.source import Attribute
 
 _SLACK_BYTES = 1 << 16
 _READS = 4
@@ -132,3 +138,60 @@ def root_position(data: bytes) -> int:
     if len(data) < 8:
         raise Damaged("it is too short")
     return int(struct.unpack_from("<I", data)[0])
+
+
+# ---- options of custom operators ----
+
+
+_MAX_ENTRIES = 64
+_MAX_BYTES = 1 << 12
+
+
+def numbers(data: bytes, where: Where) -> dict[str, Attribute]:
+    """The integers, reals and truth values of the map in `data`, by key; entries of other types are left out.
+
+    No bytes are an empty map. Raises EmitcError where the bytes are no map, or lead outside of themselves.
+    """
+    if not data:
+        return {}
+    try:
+        return _entries(data)
+    except Exception as error:
+        why = f"its {len(data)} bytes are no FlexBuffers map of at most {_MAX_ENTRIES} entries"
+        raise EmitcError("the options of a custom operator are damaged", where, why, DAMAGED) from error
+
+
+def any_options(data: bytes) -> dict[str, Attribute]:
+    """What is known of the options of a custom operator that emitc does not know: its bytes under "custom_options", unless they
+    are more than 4096, and the entries of the map that they may be.
+    """
+    if len(data) > _MAX_BYTES:
+        return {}
+    try:
+        entries = _entries(data)
+    except Exception:  # the bytes are the operator's own affair, and need not be a map
+        entries = {}
+    return entries | {"custom_options": tuple(data)}
+
+
+def _entries(data: bytes) -> dict[str, Attribute]:
+    """Raises whatever the package raises on damaged bytes: struct.error, AssertionError, ValueError and others."""
+    if len(data) > _MAX_BYTES or len(data) < 3 or data[-1] not in (1, 2, 4, 8):
+        raise ValueError(len(data))
+    root = flexbuffers.GetRoot(data)
+    if not root.IsMap:
+        raise TypeError(root)
+    table = root.AsMap
+    keys, values = table.Keys, table.Values
+    if not len(keys) == len(values) <= _MAX_ENTRIES:
+        raise ValueError(len(values))
+    options: dict[str, Attribute] = {}
+    for i in range(len(values)):
+        value = values[i]
+        if value.IsBool:
+            options[keys[i].AsKey] = bool(value.AsBool)
+        elif value.IsInt:
+            options[keys[i].AsKey] = int(value.AsInt)
+        elif value.IsFloat:
+            options[keys[i].AsKey] = float(value.AsFloat)
+    return options

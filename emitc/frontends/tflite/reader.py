@@ -19,18 +19,15 @@ import tflite
 from flatbuffers import number_types
 
 from emitc.errors import DAMAGED, EXPORT_AGAIN, CannotCompile, EmitcError, Where
-from emitc.frontends.constant_folding import with_whole_bytes, with_widened_constants
+from emitc.frontends.constant_folding import widened, with_constants, with_whole_bytes
 from emitc.frontends.file_kinds import require_tflite
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.tflite import schema_rules
 from emitc.frontends.tflite.broadcasts import with_few_loops
-from emitc.frontends.tflite.buffers import with_circular_buffers
-from emitc.frontends.tflite.compressed_constants import with_decoded_constants
-from emitc.frontends.tflite.flatbuffer import Budget, Damaged, opened, root_position
-from emitc.frontends.tflite.flexbuffer import any_options, numbers
+from emitc.frontends.tflite.constants import MAX_DENSE_BYTES, Damage, Level, decoded, dense, densified
+from emitc.frontends.tflite.flatbuffer import Budget, Damaged, any_options, numbers, opened, root_position
 from emitc.frontends.tflite.scales import with_moved_numbers
-from emitc.frontends.tflite.signal import with_signal_state
-from emitc.frontends.tflite.sparse import MAX_DENSE_BYTES, Level, Wrong, dense, with_densified
+from emitc.frontends.tflite.signal import with_circular_buffers, with_signal_state
 from emitc.frontends.tflite.state import with_state
 from emitc.frontends.tflite.uint8 import with_signed_bytes
 from emitc.ir import DType, Quantization, Shape
@@ -301,7 +298,7 @@ class _Reader:
             raise _damage("sparse constants are too large", where, why, "export without sparsity")
         try:
             return dense(shape, bits // 8, order, blocks, levels, self._bytes(buffer, where) or b"")
-        except (Wrong, ValueError) as error:
+        except (Damage, ValueError) as error:
             raise _damage(what, where, str(error)) from error
 
     def _level(self, metadata: Any, where: Where) -> Level:
@@ -438,8 +435,9 @@ def read_tflite(data: bytes, shapes: dict[str, Shape] | None = None) -> SourceMo
             reader.block(what, where, f"there is code for {why}", "quantize the model to int8")
     digest, blockers = hashlib.sha256(data).hexdigest(), tuple(reader.blockers)
     model = SourceModel("tflite", producer, digest, tensors, nodes, inputs, outputs, (), blockers, len(data), subgraphs)
-    model = with_densified(with_decoded_constants(model))
-    model = with_circular_buffers(with_whole_bytes(with_widened_constants(model)))
+    for evaluate in (decoded, densified, widened):
+        model = with_constants(model, evaluate)
+    model = with_circular_buffers(with_whole_bytes(model))
     model = with_state(with_signal_state(model), reader.signatures)
     return with_few_loops(with_signed_bytes(with_moved_numbers(model)))
 

@@ -18,7 +18,7 @@ from flatbuffers import flexbuffers
 from emitc.boards.verify import on_emulator
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError, Where
-from emitc.frontends.tflite.flexbuffer import numbers
+from emitc.frontends.tflite.flatbuffer import numbers
 from emitc.kernels.detection import detection_postprocess
 from emitc.verify.engines.run import EngineRefused
 from emitc.verify.verification import verify

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from emitc.frontends.onnx.contrib import CONTRIB
+from emitc.frontends.onnx.types import CONTRIB
 from emitc.kernels import registry_of
 
 _SIZES = (0, 1, 2, 3, 7, 64, 1000, 2**16, 2**20, 2**22, 2**24, 2**31 - 1, 2**40)

@@ -21,8 +21,10 @@ from emitc.errors import CannotCompile, EmitcError, Note, Reason, Where
 from emitc.ir import BoundNode, Graph, GraphStep, Node
 from emitc.layer import Layer
 from emitc.program import PassReport
+from emitc.program.members import members
 
 SCHEMA_VERSION = 1
+_REGION = "index nodes macs edge_bytes estimated_cycles=cycles waits cache_operations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +108,10 @@ class Partition:
                 for name in names
             ],
             "fallback_share": round(fallback / total, 6) if total else 0.0,
-            "partitions": [
-                {
-                    "backend": name,
-                    "index": region.index,
-                    "nodes": list(region.nodes),
-                    "macs": region.macs,
-                    "edge_bytes": region.edge_bytes,
-                    "estimated_cycles": region.cycles,
-                    "waits": region.waits,
-                    "cache_operations": region.cache_operations,
-                }
-                for name, region in self.regions
-            ],
+            "partitions": [{"backend": name, **members(region, _REGION)} for name, region in self.regions],
             "nodes": [
                 {
-                    "index": a.index,
-                    "op": a.op_type,
-                    "name": a.label,
-                    "backend": a.backend,
-                    "kernel": a.kernel,
-                    "reason": a.reason,
-                    "macs": a.macs,
+                    **members(a, "index op=op_type name=label backend kernel reason macs"),
                     "estimated_cycles": round(a.cost),
                     "partition": a.region if a.region >= 0 else None,
                     "refused": [{"backend": name, "reason": reason} for name, reason in a.refused],

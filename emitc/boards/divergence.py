@@ -4,7 +4,6 @@ The expected values are those of the same generated C, built for this machine wi
 they are right; here only the board, its compiler and its flash are in question.
 """
 
-import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,13 @@ from typing import Any
 
 from emitc.boards.divergence_lines import Heard
 from emitc.errors import CannotCompile, Where, first_name, shown
+from emitc.program.members import members
 from emitc.verify.host_layers import HostLayer, differing_elements
+
+_STATED = (
+    "case index=layer.index op=layer.op tensor=layer.tensor elements=layer.elements differing element=first got expected "
+    "channels pattern"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +70,7 @@ class Search:
             "cases": self.cases,
             "layers_compared": self.calls,
             "unreadable_lines": self.unreadable,
-            "first_divergence": None
-            if first is None
-            else {
-                "case": first.case,
-                "index": first.layer.index,
-                "op": first.layer.op,
-                "tensor": first.layer.tensor,
-                "elements": math.prod(first.layer.shape),
-                "differing": first.differing,
-                "element": list(first.first),
-                "got": first.got,
-                "expected": first.expected,
-                "channels": list(first.channels),
-                "pattern": first.pattern,
-            },
+            "first_divergence": None if first is None else members(first, _STATED),
         }
 
 

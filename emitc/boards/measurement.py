@@ -7,6 +7,7 @@ from typing import Any
 from emitc.boards.cycle_model import StageWork
 from emitc.boards.result import RunResult
 from emitc.compiled import Compiled
+from emitc.program.members import members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -31,7 +32,7 @@ class Measurement(RunResult):
 
     def as_json(self) -> dict[str, Any]:
         """The object that `emitc run --json` prints."""
-        return {name: getattr(self, name) for name in _OWN} | RunResult.as_json(self)
+        return members(self, "model model_file model_sha256 target options") | RunResult.as_json(self)
 
     def _figures(self) -> tuple[tuple[str, object], ...]:
         """What a line and a notebook show."""
@@ -55,9 +56,6 @@ class Measurement(RunResult):
         title = f"{self.model} on {self.board}, {self.target}"
         layers = [(f"op {layer.index} {layer.op}", layer.count) for layer in self.layers or ()]
         return html_table(title, ("", "value"), rows) + (html_table("", ("layer", self.unit), layers) if layers else "")
-
-
-_OWN = ("model", "model_file", "model_sha256", "target", "options")
 
 
 def measurement(compiled: Compiled, result: RunResult, reference: str = "") -> Measurement:

@@ -5,7 +5,7 @@ The protocol is that of the firmware of github.com/mlcommons/tiny (benchmark/api
 
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -84,10 +84,7 @@ def application(compiled: Compiled, benchmark: Benchmark, board: str) -> str:
             upper=program.upper,
             board=board,
             version=program.origin.version,
-            name=benchmark.name,
-            floats=benchmark.floats,
-            unsigned_bytes=benchmark.unsigned_bytes,
-            reconstruction=benchmark.reconstruction,
+            **asdict(benchmark),
         )
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from emitc.boards.profile_lines import Block
 from emitc.errors import CannotCompile, EmitcError, Warned, WarningCode, Where, shown
+from emitc.program.members import members
 
 BEGIN, END = 0xFFFFFFFF, 0xFFFFFFFE
 """Values of a record's layer that mark the beginning and the end of a run."""
@@ -95,23 +96,12 @@ class Profile:
     def to_json(self) -> dict[str, Any]:
         """For `emitc profile --json`."""
         return {
-            "model": self.model.name,
-            "model_file": self.model.file,
-            "model_sha256": self.model.sha256,
-            "ticks_per_second": self.rate,
+            **members(self, "model=model.name model_file=model.file model_sha256=model.sha256 ticks_per_second=rate"),
             "runs": len(self.runs),
             "lost_records": self.lost,
             **self._spread([run.total for run in self.runs]),
             "layers": [
-                {
-                    "index": layer.index,
-                    "before": list(layer.before),
-                    "op": layer.op,
-                    "name": layer.name,
-                    "macs": layer.macs,
-                    **self._spread(ticks),
-                }
-                for layer, ticks in self.by_layer
+                members(layer, "index before op name macs") | self._spread(ticks) for layer, ticks in self.by_layer
             ],
             "problems": list(self.problems),
             "warnings": [warning.as_json() for warning in self.warnings],

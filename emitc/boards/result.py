@@ -13,6 +13,7 @@ from emitc.boards.rtl import Function, Simulated
 from emitc.boards.run_model import Case, RunModel
 from emitc.boards.self_test import SelfTestResult
 from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.program.members import members
 from emitc.target import Board, DmaTiming, FlashTiming, load_board, load_target
 from emitc.verify.tally import finite
 from emitc.verify.tolerances import EXACT, Difference, Tolerance, compared_bytes
@@ -214,7 +215,7 @@ class RunResult(Verdict):
     def as_json(self) -> dict[str, Any]:
         """The object that `emitc run --json` prints."""
         json: dict[str, Any] = {"board": self.board, "match": self.match, self.unit: self.count}
-        json |= {name: getattr(self, name) for name in _STATED}
+        json |= members(self, _STATED)
         json["rule"] = "exact" if self.bound.exact else "tolerance"
         json["tolerance"] = self.bound.absolute
         json["max_abs_diff"] = finite(self.max_abs_diff)
@@ -223,16 +224,13 @@ class RunResult(Verdict):
         if self.self_test is not None:
             json["self_test"] = self.self_test.as_json(self.unit)
         if self.layers is not None:
-            json["layers"] = [
-                {"index": layer.index, "op": layer.op, "name": layer.name, self.unit: layer.count, "macs": layer.macs}
-                for layer in self.layers
-            ]
+            json["layers"] = [members(layer, f"index op name {self.unit}=count macs") for layer in self.layers]
         return json
 
 
 _STATED = (
-    *("stack_bytes", "flash_bytes", "code_bytes", "constant_bytes", "ram_bytes", "arena_bytes", "state_bytes"),
-    *("model_flash_bytes", "cases_bytes", "cases", "differing_bytes", "differing", "tolerated", "counter", "reference"),
+    "stack_bytes flash_bytes code_bytes constant_bytes ram_bytes arena_bytes state_bytes model_flash_bytes cases_bytes cases "
+    "differing_bytes differing tolerated counter reference"
 )
 """Fields of RunResult that its JSON has under their own names."""
 

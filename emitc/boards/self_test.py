@@ -7,6 +7,7 @@ from typing import Any
 from emitc.boards.elf import symbol_bytes
 from emitc.boards.protocol import Transcript
 from emitc.boards.run_model import RunModel
+from emitc.program.members import members
 
 _PREFIX = "self_test_"
 _INPUTS = "self_test_input_"
@@ -33,15 +34,8 @@ class SelfTestResult:
 
     def as_json(self, unit: str) -> dict[str, Any]:
         """What `emitc run --json` adds. unit: of the count."""
-        return {
-            "passed": self.passed,
-            "status": self.status,
-            "layer": None if self.passed else self.index,
-            unit: self.count,
-            "stack_bytes": self.stack_bytes,
-            "flash_bytes": self.flash_bytes,
-            "input_bytes": self.input_bytes,
-        }
+        stated = members(self, f"passed status layer=index {unit}=count stack_bytes flash_bytes input_bytes")
+        return stated | ({"layer": None} if self.passed else {})
 
 
 def self_test_of(model: RunModel, transcript: Transcript, count: int | None, image: Path) -> SelfTestResult | None:

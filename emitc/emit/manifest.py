@@ -9,40 +9,24 @@ from emitc.emit.external_weights import weights_json
 from emitc.emit.licence import LICENSE
 from emitc.emit.stack import StackBound
 from emitc.planner.proof_text import to_json
-from emitc.program import ArenaRegion, Move, PassReport, Port, Program, Requirement, RowSegment, Step
+from emitc.program import Move, PassReport, Port, Program, RowSegment, Step
+from emitc.program.members import members
 
 SCHEMA_VERSION = 1
 SCHEMA = Path(__file__).resolve().parent / "manifest.schema.json"
 """The JSON schema of the manifest, which describes each key."""
+_REQUIREMENT = "backend library version license headers=includes"
 
 
 def _port(port: Port) -> dict[str, Any]:
-    return {
-        "name": port.label,
-        "tensor": port.source,
-        "dtype": port.dtype,
-        "shape": list(port.shape),
-        "bytes": port.size_bytes,
-        "scale": port.scale,
-        "zero_point": port.zero_point,
-        **({"rows": port.rows} if port.rows else {}),
-    }
+    entry = members(port, "name=label tensor=source dtype shape bytes=size_bytes scale zero_point")
+    return entry | ({"rows": port.rows} if port.rows else {})
 
 
 def _labels(program: Program, output: int) -> dict[str, Any]:
     """The classes of an output, where the package has functions for them."""
     rows = [row for row in program.extras.classes if row.output == output]
     return {"classes": rows[0].count, "labels": list(rows[0].labels)} if rows else {}
-
-
-def _requirement(requirement: Requirement) -> dict[str, Any]:
-    return {
-        "backend": requirement.backend,
-        "library": requirement.library,
-        "version": requirement.version,
-        "license": requirement.license,
-        "headers": list(requirement.includes),
-    }
 
 
 def _third_party(program: Program) -> list[dict[str, str]]:
@@ -54,23 +38,16 @@ def _third_party(program: Program) -> list[dict[str, str]]:
 
 def _layer(step: Step) -> dict[str, Any]:
     return {
-        "index": step.index,
-        "op": step.op_type,
-        "name": step.label,
-        "function": step.name,
-        "backend": step.backend,
-        "kernel": step.kernel,
-        "variant": step.variant,
-        "macs": step.macs,
+        **members(step, "index op=op_type name=label function=name backend kernel variant macs"),
         "constant_bytes": sum(c.table.size_bytes for c in step.constants),
-        "outputs": [{"name": o.tensor, "tensor": o.source, "bytes": o.size_bytes} for o in step.outputs],
+        "outputs": [members(output, "name=tensor tensor=source bytes=size_bytes") for output in step.outputs],
     }
 
 
 def _stage(stage: Step | Move | RowSegment) -> dict[str, Any]:
     """What run() does at one step of the memory plan."""
     if isinstance(stage, Move):
-        return {"move": stage.what, "bytes": stage.size_bytes}
+        return members(stage, "move=what bytes=size_bytes")
     if isinstance(stage, RowSegment):
         return {
             "by_rows": [call.step.index for call in stage.calls],
@@ -85,17 +62,11 @@ def partitions(program: Program) -> list[dict[str, Any]]:
     return [{"backend": name, "nodes": nodes, "macs": macs} for name, nodes, macs in program.backends]
 
 
-def _region(region: ArenaRegion) -> dict[str, Any]:
-    """The arena of one of several regions. bytes: that the region has for it; traffic: bytes read and written there, about."""
-    return {
-        "name": region.name,
-        "bytes": region.limit_bytes,
-        "arena_bytes": region.plan.arena_bytes,
-        "lower_bound_bytes": region.plan.lower_bound_bytes,
-        "proven": region.plan.proven,
-        "proof": region.proof,
-        "traffic": region.traffic_bytes,
-    }
+_REGION = (
+    "name bytes=limit_bytes arena_bytes=plan.arena_bytes lower_bound_bytes=plan.lower_bound_bytes proven=plan.proven proof "
+    "traffic=traffic_bytes"
+)
+"""The arena of one of several regions. bytes: that the region has for it; traffic: bytes read and written there, about."""
 
 
 def _copied(program: Program) -> dict[str, Any]:
@@ -126,11 +97,9 @@ def memory_plan(program: Program) -> dict[str, Any]:
              **({"region": names[b["name"]].region} if program.regions else {})}
             for b in plan["buffers"]
         ],
-        **({"regions": [_region(region) for region in program.regions]} if program.regions else {}),
+        **({"regions": [members(region, _REGION) for region in program.regions]} if program.regions else {}),
         **({"copied_weights": _copied(program)} if program.staged else {}),
-        "state": [
-            {"name": s.name, "what": s.what, "bytes": s.size_bytes, "offset": s.offset_bytes} for s in program.states
-        ],
+        "state": [members(state, "name what bytes=size_bytes offset=offset_bytes") for state in program.states],
     }  # fmt: skip
 
 
@@ -149,10 +118,7 @@ def manifest(
         "license": LICENSE,
         "name": program.name,
         "model": {
-            "file": origin.model_file,
-            "sha256": origin.sha256,
-            "format": origin.format,
-            "producer": origin.producer,
+            **members(origin, "file=model_file sha256 format producer"),
             **({"license": program.extras.model_licence} if program.extras.model_licence else {}),
         },
         **({"emitc_commit": program.extras.commit} if program.extras.commit else {}),
@@ -163,18 +129,9 @@ def manifest(
         **({"note_codes": [note.code.number for note in program.notes]} if program.notes else {}),
         "inputs": [_port(p) for p in program.inputs],
         "outputs": [_port(p) | _labels(program, p.index) for p in program.outputs],
-        "passes": [
-            {
-                "name": p.name,
-                "enabled": p.enabled,
-                "nodes_before": p.nodes_before,
-                "nodes_after": p.nodes_after,
-                "changes": p.changes,
-            }
-            for p in passes
-        ],
+        "passes": [members(p, "name enabled nodes_before nodes_after changes") for p in passes],
         "partitions": partitions(program),
-        "requirements": [_requirement(r) for r in program.requirements],
+        "requirements": [members(r, _REQUIREMENT) for r in program.requirements],
         "layers": [_layer(step) for step in program.steps],
         "schedule": [_stage(stage) for stage in program.schedule],
         **({"steps": program.stepping.to_json()} if program.stepping else {}),

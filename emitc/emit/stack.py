@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from emitc.program.members import members
+
 
 @dataclass(frozen=True, slots=True)
 class StackBound:
@@ -20,10 +22,4 @@ class StackBound:
 
     def to_json(self) -> dict[str, Any]:
         """For the manifest."""
-        return {
-            "bytes": self.size_bytes,
-            "library_bytes": self.library_bytes,
-            "compiler": self.compiler,
-            "flags": list(self.flags),
-            "not_counted": list(self.outside),
-        }
+        return members(self, "bytes=size_bytes library_bytes compiler flags not_counted=outside")

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from operator import attrgetter
 from typing import Any
 
 from emitc.ir import Graph, Node, Quantization, Tensor
+from emitc.program.members import members as stated_members
 from emitc.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 
 _DIGITS = 16
@@ -46,9 +46,8 @@ def plain(value: object) -> Any:
 
 
 def members(value: object, names: str) -> dict[str, Any]:
-    """Attributes of a value for JSON, in the order of `names`: `name`, or `key=attribute` for one under another key."""
-    pairs = [name.partition("=") for name in names.split()]
-    return {key: plain(attrgetter(attribute or key)(value)) for key, _, attribute in pairs}
+    """Attributes of a value for JSON, named as for `stated_members`."""
+    return {key: plain(item) for key, item in stated_members(value, names).items()}
 
 
 def _stated(value: object, names: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from emitc.errors import first_name, shown
@@ -21,7 +20,7 @@ def divergence_text(model_file: str, search: Search) -> str:
         runs = "1 run" if search.cases == 1 else f"{number(search.cases)} runs"
         return f"{title}: EQUAL\n{number(search.calls)} outputs of layers in {runs} are those of this machine{noise}"
     layer = first.layer
-    wrong = f"{number(first.differing)} of {number(math.prod(layer.shape))}, by {first.largest:g} at most"
+    wrong = f"{number(first.differing)} of {number(layer.elements)}, by {first.largest:g} at most"
     lines = [
         f"{title}: DIFFERS",
         f"first wrong layer   op {layer.index} {layer.op} {shown(first_name(layer.tensor), 100)}, case {first.case}",

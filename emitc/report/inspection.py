@@ -20,6 +20,7 @@ from emitc.ir import DType, Shape
 from emitc.kernels import registry
 from emitc.kernels.contract import KernelDef
 from emitc.plugins import load_plugins
+from emitc.program.members import members
 from emitc.source import SourceTensor
 from emitc.target import FEATURES
 
@@ -30,14 +31,9 @@ _PLACE = re.compile(r'op (?P<index>\d+) (?P<type>.+?) "(?P<name>.*)"', re.DOTALL
 
 
 def _tensor(tensor: SourceTensor) -> dict[str, Any]:
-    quantization = tensor.quantization
-    return {
-        "name": tensor.name,
-        "dtype": tensor.dtype,
-        "shape": list(tensor.shape),
-        "scale": quantization.scale if quantization else None,
-        "zero_point": quantization.zero_point if quantization else None,
-    }
+    q = tensor.quantization
+    stated = members(q, "scale zero_point") if q else {"scale": None, "zero_point": None}
+    return members(tensor, "name dtype shape") | stated
 
 
 def _place(error: EmitcError) -> tuple[int, str, str] | None:
@@ -59,10 +55,7 @@ def _inside(report: NodeReport) -> list[dict[str, Any]]:
 
 def _operator_row(report: NodeReport) -> dict[str, Any]:
     return {
-        "index": report.index,
-        "op": report.op_type,
-        "name": report.name,
-        "supported": report.supported,
+        **members(report, "index op=op_type name supported"),
         "reason": "; ".join(f"{e.what}: {e.why}" for e in report.errors),
         "hint": "; ".join(e.hint for e in report.errors),
         "codes": sorted({e.code.number for e in report.errors}),

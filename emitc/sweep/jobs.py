@@ -10,6 +10,7 @@ from typing import Any
 from emitc.errors import EmitcError, Where
 from emitc.frontends.read import MAX_FILE_BYTES
 from emitc.options import Options
+from emitc.program.members import members
 from emitc.sweep.identity import base_identity, key_of, toolchain
 from emitc.sweep.spec import Data, Spec
 from emitc.target import load_board
@@ -18,6 +19,7 @@ _MOST_FILES = 1_000_000
 _CHUNK = 1 << 20
 _EXTERNAL = b"location"
 """The key under which an ONNX constant names its file."""
+_DESCRIBED = "key model=label sha256 target=options.target board kernels=options.kernels ram_budget=options.ram_budget"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +47,8 @@ class Job:
 
     def described(self) -> dict[str, Any]:
         """The columns of the row that say which job it is."""
-        budget = self.options.ram_budget
-        return {
-            "key": self.key,
-            "model": self.label,
-            "sha256": self.sha256,
-            "target": self.options.target,
-            "board": self.board,
-            "kernels": self.options.kernels,
-            "ram_budget": budget,
-            "options": self.variant,
-            "data": self.data.path.name if self.data else "",
-            "metric": self.data.metric if self.data else "",
-            "emitc": self.emitc,
-        }
+        data = members(self.data, "data=path.name metric") if self.data else {"data": "", "metric": ""}
+        return members(self, f"{_DESCRIBED} options=variant") | data | {"emitc": self.emitc}
 
 
 def jobs_of(spec: Spec) -> tuple[Job, ...]:

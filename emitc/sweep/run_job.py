@@ -11,6 +11,7 @@ from emitc.compiler import compile_model, for_host
 from emitc.errors import EmitcError, shown
 from emitc.evaluate.dataset import Preparation
 from emitc.evaluate.evaluation import EvaluationOptions, evaluate
+from emitc.program.members import members
 from emitc.sweep.identity import emitc_identity
 from emitc.sweep.jobs import Job, data_sha256, model_sha256
 from emitc.target import load_board
@@ -103,11 +104,8 @@ def _measure(job: Job, measurements: dict[str, Any]) -> None:
     """Fills `measurements` step by step, so that what was known before a refusal stays."""
     compiled = compile_model(job.model, job.options)
     program = compiled.program
-    measurements["arena_bytes"] = program.plan.arena_bytes
-    measurements["bound_bytes"] = program.plan.lower_bound_bytes
-    measurements["proven"] = program.plan.proven
-    measurements["constant_bytes"] = program.constant_bytes
-    measurements["macs"] = program.macs
+    measurements |= members(program.plan, "arena_bytes bound_bytes=lower_bound_bytes proven")
+    measurements |= members(program, "constant_bytes macs")
     measurements["estimated_cycles"] = round(program.estimated_cycles)
     if job.board:
         board = load_board(job.board)

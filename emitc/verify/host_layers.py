@@ -1,5 +1,6 @@
 """What each call of the layer hook shows on this machine, to be compared with a board that runs the same generated C."""
 
+import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,11 @@ class HostLayer:
     shape: tuple[int, ...]
     data: bytes
     rule: Tolerance = EXACT
+
+    @property
+    def elements(self) -> int:
+        """Of the shape."""
+        return math.prod(self.shape)
 
     @property
     def any_difference_counts(self) -> bool:
@@ -101,7 +107,7 @@ def differing_elements(
     if not wrong.any():
         return None
     # Packed elements have no shape of their own.
-    shape = layer.shape if wrong.size == int(np.prod(layer.shape)) else wrong.shape
+    shape = layer.shape if wrong.size == layer.elements else wrong.shape
     places = np.argwhere(wrong.reshape(shape))
     at = int(np.flatnonzero(wrong)[0])
     channels = tuple(int(channel) for channel in np.unique(places[:, -1])) if places.shape[1] else ()

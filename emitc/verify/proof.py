@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from emitc.program.members import members
 from emitc.verify.layers import Divergence
 from emitc.verify.operator_checks import Group
 from emitc.verify.tally import finite
@@ -28,7 +29,7 @@ class ArenaUse:
 
     def to_json(self) -> dict[str, Any]:
         """For `emitc verify --json`."""
-        return {"region": self.region, "planned": self.planned, "observed": self.observed}
+        return members(self, "region planned observed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +114,10 @@ class Proof:
             {"no_engine": {"operators": self.no_engine[:-1], "why": self.no_engine[-1]}} if self.no_engine else {}
         )
         return {
-            **{name: getattr(self, name) for name in _STATED.split()},
+            **members(self, _STATED),
             "max_abs_diff": finite(self.max_abs_diff),
-            "given_cases": list(self.given_cases),
             "first_divergence": self.first_divergence.to_json() if self.first_divergence else None,
             "groups": [group.to_json() for group in self.groups],
-            "memory_errors": list(self.memory_errors),
             "match": self.match,
             **({"disputes": list(self.disputes)} if self.disputes else {}),
             **({"arenas": [use.to_json() for use in self.arenas]} if self.arenas else {}),

@@ -21,7 +21,7 @@ import cffi
 import numpy as np
 
 from emitc.backends.contract import HostHook
-from emitc.emit.package_kinds.wrapper import FOLDER
+from emitc.emit.package_kinds.languages import FOLDER
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.ir import Array
 from emitc.program import arena_variable

@@ -1,6 +1,6 @@
 """What a kind of package states, and what its files are made from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
 from emitc.emit.render import environment
@@ -34,11 +34,19 @@ class Content:
         values = {field.name: getattr(self, field.name) for field in fields(self)} | {"p": self.program}
         return environment().get_template(f"package/{template}.j2").render(values | more)
 
-    def check_header(self, folder: str) -> dict[str, str]:
-        """The header that runs the example's inputs and compares the outputs, in a folder; nothing without an example."""
+    def rendered(self, templates: Mapping[str, str], /, **more: object) -> dict[str, str]:
+        """The texts of templates by the paths of their files."""
+        return {path: self.render(template, **more) for path, template in templates.items()}
+
+    def checked(self, folder: str, templates: Mapping[str, str], /, **more: object) -> dict[str, str]:
+        """The files of the package's example, nothing where it has none.
+
+        They are a header in `folder` that runs the example's inputs and compares the outputs, and those of the templates.
+        """
         if not self.example:
             return {}
-        return {f"{folder}/{self.program.name}_check.h": wrapped(self.render("check.h"))}
+        header = {f"{folder}/{self.program.name}_check.h": wrapped(self.render("check.h"))}
+        return header | self.rendered(templates, **more)
 
 
 def _no_files(content: Content) -> dict[str, str]:

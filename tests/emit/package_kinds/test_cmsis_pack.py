@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from emitc.compiler import compile_model
-from emitc.emit.package_kinds import Content, cmsis_pack
+from emitc.emit.package_kinds import Content
+from emitc.emit.package_kinds.build_systems import cmsis_pack
 from emitc.program import Requirement
 
 SCHEMA = os.environ.get("EMITC_PACK_SCHEMA", "")
@@ -96,7 +97,7 @@ def test_the_layer_names_the_pack_and_its_components(pack: Path) -> None:
 def test_a_model_with_cmsis_nn_asks_for_its_component(tiny: Path) -> None:
     library = Requirement("cmsis-nn", "CMSIS-NN", "7.0.0", license="Apache-2.0", cmake="cmsis-nn")
     program = replace(compile_model(tiny / "spotter.tflite").program, requirements=(library,))
-    made = cmsis_pack.files(Content(program, "-O2", (), False))
+    made = cmsis_pack(Content(program, "-O2", (), False))
     root = ElementTree.fromstring(made["emitc.spotter.pdsc"].encode())
     assert {"Cclass": "CMSIS", "Cgroup": "NN Lib"} in [dict(r.attrib) for r in root.iter("require")]
     assert "    - component: CMSIS:NN Lib\n" in made["layer/spotter.clayer.yml"]

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from emitc.boards import build
 from emitc.compiler import compile_model
 from emitc.emit.package_kinds import KINDS
-from emitc.emit.package_kinds.arduino import library_name
+from emitc.emit.package_kinds.build_systems import library_name
 from emitc.planner.region_assignment import Region
 from emitc.target import boards_dir
 from tests.support.emit.sketch import run_sketch

@@ -12,7 +12,7 @@ import pytest
 
 from emitc.compiler import compile_model
 from emitc.emit.package_kinds import KINDS
-from emitc.emit.package_kinds.wrapper import language_name
+from emitc.emit.package_kinds.languages import language_name
 from emitc.errors import EmitcError
 from emitc.planner.region_assignment import Region
 from emitc.program import Requirement

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emitc.compiler import compile_model
-from emitc.emit.package_kinds.zig import fingerprint
+from emitc.emit.package_kinds.languages import fingerprint
 from tests.support.emit.wrapped_models import with_a_wrong_byte, wrapped
 
 pytest.importorskip("ziglang", reason="the wheel ziglang is not installed")

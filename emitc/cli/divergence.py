@@ -27,7 +27,7 @@ def on_emulators(boards: tuple[str, ...], workdir: Path | None, as_json: bool, v
     """Searches on one board after the other; the exit code."""
     with shared.reported(as_json):
         from emitc.boards.divergence_run import search_on_emulator
-        from emitc.report.divergence import divergence_text
+        from emitc.report.run import divergence_text
         from emitc.target import load_board
 
         searches, texts = [], []
@@ -50,7 +50,7 @@ def on_silicon(
     """Searches on a real board; the exit code."""
     with shared.reported(as_json):
         from emitc.boards.divergence_run import search_on_silicon, write_search_project
-        from emitc.report.divergence import divergence_text
+        from emitc.report.run import divergence_text
         from emitc.target import load_board
 
         described = load_board(board)

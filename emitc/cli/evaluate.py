@@ -128,7 +128,7 @@ def quantize(
         from emitc.calibrate.settings import QuantizeSettings
         from emitc.evaluate.dataset import Preparation
         from emitc.evaluate.quantization import QuantizeOptions, quantized
-        from emitc.report.quantize import quantize_text
+        from emitc.report.evaluate import quantize_text
 
         target = output or model.with_name(f"{model.stem}_int8.onnx")
         remedies = tuple(name for name in values["remedy"] if name != "auto")

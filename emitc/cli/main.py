@@ -114,8 +114,8 @@ def compile_command(
         over = any(row.over for row in rows)
         if not over:
             compiled.write(output)
-        from emitc.report.budget import budget_text
         from emitc.report.compile import compile_notes, compile_text
+        from emitc.report.run import budget_text
 
         stated = {"passes_checked": 0, "first_wrong_pass": None} if validation is None else validation.to_json()
         from emitc.explore.pareto import smaller_arena
@@ -200,7 +200,7 @@ def partition_command(as_json: bool, **values: Any) -> None:
     """Show which backend runs which operator of MODEL, and why, without compiling."""
     with shared.reported(as_json):
         from emitc.compiler import partition_model
-        from emitc.report.partition import partition_text
+        from emitc.report.cost import partition_text
 
         partition = partition_model(values["model"], shared.options_of(values, "plain")).to_json()
         shared.print_result(partition, as_json, lambda: partition_text(partition))
@@ -241,8 +241,7 @@ def run(
         from emitc.boards import verify as prove
         from emitc.boards.result import check_estimate_for, with_estimate_for
         from emitc.boards.run import Simulation
-        from emitc.report.budget import budget_text
-        from emitc.report.run import run_text
+        from emitc.report.run import budget_text, run_text
         from emitc.target import load_board
 
         targets = {board: load_board(board).target for board in boards}
@@ -329,9 +328,9 @@ def boards(as_json: bool) -> None:
     """List the boards."""
     with shared.reported(as_json):
         from emitc.report import catalogue
-        from emitc.report.target_lists import board_list
 
-        shared.print_result(board_list(), as_json, lambda: catalogue.boards_text(board_list()))
+        content = catalogue.board_list()
+        shared.print_result(content, as_json, lambda: catalogue.boards_text(content))
 
 
 @cli.command("npu-check", short_help="Run FILE, which vela has compiled, on this machine.")
@@ -342,7 +341,7 @@ def boards(as_json: bool) -> None:
 def npu_check(file: Path, original: Path | None, samples: int, seed: int, as_json: bool) -> None:
     """Run FILE, which vela has compiled for Ethos-U55 or U65, on the host model of the NPU."""
     with shared.reported(as_json):
-        from emitc.report.npu_check import npu_check_text
+        from emitc.report.verify import npu_check_text
         from emitc.verify.npu_check import check_vela_file
 
         with _progress("running") as progress:
@@ -357,9 +356,9 @@ def targets(as_json: bool) -> None:
     """List the target cores."""
     with shared.reported(as_json):
         from emitc.report import catalogue
-        from emitc.report.target_lists import target_list
 
-        shared.print_result(target_list(), as_json, lambda: catalogue.targets_text(target_list()))
+        content = catalogue.target_list()
+        shared.print_result(content, as_json, lambda: catalogue.targets_text(content))
 
 
 @cli.command(short_help="List the operators that have code.")

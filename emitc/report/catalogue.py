@@ -1,4 +1,7 @@
-"""What the tool knows, and what a model contains, as text for a person: boards, targets, operators."""
+"""What the tool knows, and what a model contains: the lists of boards and targets, and these and operators as text.
+
+It imports nothing that knows models, so that these commands start at once.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,6 +9,7 @@ from typing import Any
 
 from emitc.errors import first_name, shown
 from emitc.report.tables import listed, table
+from emitc.target import boards, load_board, load_target, targets
 
 _ALL_TYPES = 11
 """Element types that tensors in memory can have."""
@@ -74,3 +78,15 @@ def inspect_text(model: dict[str, Any]) -> str:
     verdict = "compiles" if model["compiles"] else "does not compile"
     lines.append(f"{model['supported']} of {len(model['operators'])} operators have code: {verdict}")
     return "\n".join(lines)
+
+
+def board_list() -> dict[str, Any]:
+    """Every board with its target and memories."""
+    names = ("name", "title", "kind", "target", "flash_bytes", "ram_bytes")
+    return {"boards": [{name: getattr(board, name) for name in names} for board in map(load_board, boards())]}
+
+
+def target_list() -> dict[str, Any]:
+    """Every target with its features."""
+    known = {name: load_target(name) for name in targets()}
+    return {"targets": [{"name": n, "title": t.title, "features": sorted(t.features)} for n, t in known.items()]}

@@ -7,29 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emitc.errors import Note, NoteCode, RefusalKind, shown
-from emitc.report.steps import step_lines, step_notes
 from emitc.report.tables import listed, number, ratio
 
 if TYPE_CHECKING:
     from emitc.backends.choice import Assignment
     from emitc.compiled import Compiled
     from emitc.program import Program
+    from emitc.program.stepping import SteppedStage
 
 
 def _backend_lines(compiled: Compiled) -> list[str]:
-    partition = compiled.partition.to_json()
     if set(compiled.partition.backends) == {"portable"}:
         return []
-    parts = [f"{b['backend']} {number(b['nodes'])} operators, {number(b['macs'])} MAC" for b in partition["backends"]]
+    rows = compiled.partition.to_json()["backends"]
+    parts = [f"{b['backend']} {number(b['nodes'])} operators, {number(b['macs'])} MAC" for b in rows]
     return [f"  backends    {'; '.join(parts)} (partition.json)"]
-
-
-def _weights_lines(program: Program) -> list[str]:
-    """The file of external weights, where there is one."""
-    if program.external is None:
-        return []
-    text = f"{program.name}.weights.bin, {number(program.external.file_bytes)} bytes, structure {program.external.structure}"
-    return [f"  weights     {text}"]
 
 
 def schedule_lines(program: Program) -> list[str]:
@@ -98,7 +90,10 @@ def compile_text(compiled: Compiled, output: Path | None, notes: Sequence[Note] 
         *_backend_lines(compiled),
         *_kernel_lines(compiled),
         f"  constants   {number(program.constant_bytes)} bytes of flash",
-        *_weights_lines(program),
+        *(
+            f"  weights     {program.name}.weights.bin, {number(external.file_bytes)} bytes, structure {external.structure}"
+            for external in filter(None, [program.external])
+        ),
         *(f"  memory      {proof}" for proof in program.proofs),
         *schedule_lines(program),
         *step_lines(program),
@@ -122,7 +117,7 @@ _OWN = "portable"
 _SLOW_SHARE = 0.01
 """Of the estimated cycles of emitc's own kernels: what layers take that are named as slow."""
 _SHOWN = 6
-"""Reasons why layers have no fast kernel, and such layers, that are named one by one."""
+"""Reasons why layers have no fast kernel, and such layers or stages, that are named one by one."""
 _MORE = " and {} more"
 
 
@@ -175,3 +170,28 @@ def _per_mac(own: Sequence[Assignment]) -> list[str]:
         if a.macs:
             layers.setdefault(a.kernel, []).append(f"op {a.index} {ratio(a.cost, a.macs)}")
     return [f"    {kernel}: {listed(costs, 2 * _SHOWN, _MORE)}" for kernel, costs in layers.items()]
+
+
+def step_lines(program: Program) -> list[str]:
+    """How many steps an inference takes, and which one is the longest."""
+    stepping = program.stepping
+    if stepping is None:
+        return []
+    line = f"  steps       {number(stepping.calls)} for one inference"
+    if (longest := stepping.longest) is not None:
+        line += f"; the longest takes about {number(longest.cycles)} cycles on {program.origin.target} ({shown(longest.label)})"
+    return [line]
+
+
+def step_notes(program: Program) -> list[Note]:
+    """What takes longer than a step may, with the reason."""
+    reasons: dict[str, list[SteppedStage]] = {}
+    for stage in program.stepping.stages if program.stepping else ():
+        if stage.whole:
+            reasons.setdefault(stage.whole, []).append(stage)
+    notes = []
+    for why, stages in reasons.items():
+        longest = number(max(stage.cycles for stage in stages))
+        names = listed([shown(stage.label) for stage in stages], _SHOWN, _MORE)
+        notes.append(Note(NoteCode.LONG_STEP, f"{names}: up to {longest} cycles in a step, because {why}"))
+    return notes

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from emitc.errors import shown
-from emitc.report.tables import number, table
+from emitc.report.tables import figure, table
 
 if TYPE_CHECKING:
     from emitc.explore.difference import Change, Difference
@@ -15,13 +15,9 @@ _LAYERS = 30
 """Layers that are listed, those with the largest changes."""
 
 
-def _value(value: float) -> str:
-    return number(int(value)) if value == int(value) else f"{value:.3f}"
-
-
 def _row(change: Change) -> tuple[str, ...]:
     share = f"{100 * change.share:+.1f} %" if math.isfinite(change.share) else "new"
-    return shown(change.name, 80), _value(change.old), _value(change.new), share if change.share else "="
+    return shown(change.name, 80), figure(change.old), figure(change.new), share if change.share else "="
 
 
 def _largest(difference: Difference) -> list[Change]:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from emitc.program import Program
 
 
+_POINT = "arena_bytes estimated_cycles segments layers_by_rows moved_bytes"
+
+
 def plan_text(compiled: Compiled) -> str:
     """The arena: proof, peak, and every buffer by offset; the variables of the state block."""
     from emitc.planner.proof_text import arena_map
@@ -42,17 +45,10 @@ def plan_text(compiled: Compiled) -> str:
 def pareto_text(points: list[dict[str, int]]) -> str:
     """Arena against cycles, the largest arena first, each against that."""
     base = points[0]["estimated_cycles"]
-    rows = [
-        (
-            point["arena_bytes"],
-            point["estimated_cycles"],
-            f"{100 * (point['estimated_cycles'] / base - 1):+.1f} %" if base else "-",
-            point["segments"],
-            point["layers_by_rows"],
-            point["moved_bytes"],
-        )
-        for point in points
-    ]
+    rows = []
+    for point in points:
+        arena, cycles, *others = (point[key] for key in _POINT.split())
+        rows.append((arena, cycles, f"{100 * (cycles / base - 1):+.1f} %" if base else "-", *others))
     return table(("arena>", "estimated cycles>", "cost>", "segments>", "layers by rows>", "moved bytes>"), rows)
 
 

@@ -1,15 +1,18 @@
-"""What `emitc run` prints: the proof on a board, and what was measured there."""
+"""What `emitc run` prints: the proof on a board, what was measured there, budgets and the search for a difference."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from emitc.errors import first_name, shown
-from emitc.report.tables import ratio, table
+from emitc.report.tables import figure, number, ratio, table
 
 if TYPE_CHECKING:
+    from emitc.boards.divergence import Search
     from emitc.boards.result import RunResult
     from emitc.compiled import Compiled
+    from emitc.explore.budget import Compared
 
 
 def run_text(compiled: Compiled, result: RunResult) -> str:
@@ -90,31 +93,16 @@ def _estimate_rows(result: RunResult) -> list[tuple[str, object]]:
     if estimate is None:
         return []
     rows: list[tuple[str, object]] = []
-    for cycle_estimate in filter(None, (estimate, result.estimate_for)):
-        band = f"+-{cycle_estimate.error_percent} %" if cycle_estimate.error_percent else "not known"
-        if cycle_estimate is estimate:
-            rows += [
-                ("cycles, estimated", round(cycle_estimate.cycles)),
-                ("  error band", band),
-                ("  constant bytes read", cycle_estimate.zero_wait.constant_bytes),
-            ]
-        else:
-            rows += [
-                (f"cycles, estimated for {cycle_estimate.board}", round(cycle_estimate.cycles)),
-                ("  error band", band),
-                ("  memory", cycle_estimate.memory),
-            ]
+    for e in filter(None, (estimate, result.estimate_for)):
         rows += [
-            (
-                "  cycles per instruction",
-                f"{cycle_estimate.cycles / max(1, cycle_estimate.zero_wait.instructions):.2f}",
-            ),
-            (f"  ms at {cycle_estimate.clock_hz / 1e6:g} MHz", f"{cycle_estimate.milliseconds:.2f}"),
+            ("cycles, estimated" if e is estimate else f"cycles, estimated for {e.board}", round(e.cycles)),
+            ("  error band", f"+-{e.error_percent} %" if e.error_percent else "not known"),
+            ("  constant bytes read", e.zero_wait.constant_bytes) if e is estimate else ("  memory", e.memory),
+            ("  cycles per instruction", f"{e.cycles / max(1, e.zero_wait.instructions):.2f}"),
+            (f"  ms at {e.clock_hz / 1e6:g} MHz", f"{e.milliseconds:.2f}"),
         ]
-        if cycle_estimate.energy_nj_per_cycle:
-            rows.append(
-                (f"  uJ at {cycle_estimate.energy_nj_per_cycle:g} nJ a cycle", f"{cycle_estimate.microjoules:.0f}")
-            )
+        if e.energy_nj_per_cycle:
+            rows.append((f"  uJ at {e.energy_nj_per_cycle:g} nJ a cycle", f"{e.microjoules:.0f}"))
     return rows
 
 
@@ -123,14 +111,43 @@ def _function_lines(result: RunResult) -> list[str]:
     simulation = result.simulation
     if simulation is None:
         return []
+    total = simulation.cycles
     rows = [
-        (
-            function.name,
-            function.cycles,
-            f"{function.cycles / simulation.cycles:.1%}",
-            f"{function.cycles / max(1, function.instructions):.2f}",
-        )
-        for function in simulation.functions
-        if function.cycles * 100 >= simulation.cycles
+        (f.name, f.cycles, f"{f.cycles / total:.1%}", f"{f.cycles / max(1, f.instructions):.2f}")
+        for f in simulation.functions
+        if f.cycles * 100 >= total
     ]
     return ["", table(("function", "cycles>", "share>", "per instruction>"), rows)]
+
+
+def divergence_text(model_file: str, search: Search) -> str:
+    """The first layer that differs with its first wrong element, or that none does."""
+    title = f"{shown(model_file)} on {search.board}"
+    noise = f"\n{number(search.unreadable)} damaged lines were read again" if search.unreadable else ""
+    first = search.divergence
+    if first is None:
+        runs = "1 run" if search.cases == 1 else f"{number(search.cases)} runs"
+        return f"{title}: EQUAL\n{number(search.calls)} outputs of layers in {runs} are those of this machine{noise}"
+    layer = first.layer
+    wrong = f"{number(first.differing)} of {number(layer.elements)}, by {first.largest:g} at most"
+    lines = [
+        f"{title}: DIFFERS",
+        f"first wrong layer   op {layer.index} {layer.op} {shown(first_name(layer.tensor), 100)}, case {first.case}",
+        f"first wrong element {list(first.first)}: {first.got}, and {first.expected} on this machine",
+        f"wrong elements      {wrong}: {first.pattern}",
+        f"before it           {number(first.equal)} outputs of layers are equal",
+    ]
+    return "\n".join(lines) + noise
+
+
+def budget_text(rows: Sequence[Compared]) -> str:
+    """Every limit with its value and excess; nothing where there is no limit."""
+    if not rows:
+        return ""
+    cells = []
+    for row in rows:
+        value = figure(row.value) + (" (estimate)" if row.estimated else "")
+        cells.append((f"max-{row.name}", figure(row.limit), value, f"+{figure(row.over)}" if row.over else "-"))
+    over = sum(1 for row in rows if row.over)
+    verdict = f"OVER BUDGET: {over} of {len(rows)} limits" if over else f"within budget: {len(rows)} limits"
+    return f"\n{verdict}\n{table(('limit', 'allowed>', 'value>', 'excess>'), cells)}"

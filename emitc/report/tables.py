@@ -47,3 +47,8 @@ def ratio(value: float, count: int) -> str:
 def number(value: int) -> str:
     """The number with its thousands separated by spaces."""
     return f"{value:,}".replace(",", " ")
+
+
+def figure(value: float) -> str:
+    """A whole number as such, any other with three decimals."""
+    return number(int(value)) if value == int(value) else f"{value:.3f}"

@@ -100,7 +100,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *_VALUES, "emitc.backends", *_COMPILED, "emitc.kernels", "emitc.passes", "emitc.schedule", "emitc.verify",
         "emitc.validation",
     ),
-    "emitc.boards": ("emitc.errors", "emitc.program.members", "emitc.target", *_COMPILED, "emitc.emit", "emitc.verify", "emitc.boards"),
+    "emitc.boards": (
+        "emitc.errors", "emitc.program.members", "emitc.target", *_COMPILED, "emitc.emit", "emitc.verify", "emitc.boards",
+    ),
     "emitc.boards.linked_cost": (*_COMPILED, "emitc.boards", "emitc.explore.cost"),
     "emitc.calibrate": ("emitc.errors", "emitc.ir", *_COMPILED, "emitc.emit", "emitc.frontends", "emitc.calibrate"),
     "emitc.evaluate": (

@@ -29,7 +29,7 @@ from emitc.boards.divergence_run import (
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, Where
-from emitc.report.divergence import divergence_text
+from emitc.report.run import divergence_text
 from emitc.target import load_board
 from emitc.verify.host_layers import HostLayer, differing_elements
 from emitc.verify.tolerances import EXACT, NEAR, Tolerance

@@ -24,7 +24,7 @@ from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.explore import pareto
 from emitc.report import inspection
-from emitc.report.partition import partition_text
+from emitc.report.cost import partition_text
 from emitc.report.run import run_text
 from emitc.schedule.search import TECHNIQUES
 from emitc.verify import golden_run

@@ -48,7 +48,7 @@ from emitc.passes import LATE_PASSES, PASSES
 from emitc.program import Program, StateSlot
 from emitc.program.extras import Classes, Extras
 from emitc.program.self_test import Check, SelfTest
-from emitc.report import inspection, target_lists
+from emitc.report import catalogue, inspection
 from emitc.sweep.sweep import Result
 from emitc.target import load_board
 from emitc.validation import Validation, Wrong
@@ -169,8 +169,8 @@ def json_of(name: str) -> set[str]:
             ).to_json()
         ],
         "weights": [{**Exchange(b"", "", 1, 1, "").to_json(), "file": "f"}],
-        "boards": [target_lists.board_list()],
-        "targets": [target_lists.target_list()],
+        "boards": [catalogue.board_list()],
+        "targets": [catalogue.target_list()],
         "ops": [inspection.operator_list()],
         "a refusal": [cli_options.error_json(EmitcError("what", Where(option="o"), "why", "hint"))],
     }

@@ -33,7 +33,7 @@ from emitc.compiler import compile_model
 from emitc.emit.manifest import SCHEMA
 from emitc.errors import CLASSES, Code, NoteCode, WarningCode
 from emitc.options import Options, check_options
-from emitc.report import inspection, target_lists
+from emitc.report import catalogue, inspection
 from emitc.report.catalogue import types_of
 from emitc.target import load_board
 from emitc.verify.build import WARNINGS, run_compiler
@@ -323,7 +323,7 @@ def operator_table(source_format: str) -> str:
 
 def board_table() -> str:
     """The boards as `emitc boards` lists them."""
-    rows = target_lists.board_list()["boards"]
+    rows = catalogue.board_list()["boards"]
     return markdown(
         ("board", "kind", "target", "flash, bytes", "RAM, bytes", "what"),
         [

@@ -8,7 +8,7 @@ import pytest
 
 from emitc.errors import EmitcError
 from emitc.explore.budget import Figure, compared, read_budget
-from emitc.report.budget import budget_text
+from emitc.report.run import budget_text
 from tests.support.cli_call import Emitc
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"

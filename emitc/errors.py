@@ -214,8 +214,6 @@ _OF_MODULE: dict[str, tuple[Code, Code]] = {
     "emitc.backends.portable": (Code.OPTION, Code.OPTION),
     "emitc.boards": (Code.BOARD, Code.BOARD_RUN),
     "emitc.boards.build": (Code.NO_TOOL, Code.NO_TOOL),
-    "emitc.boards.boot": (Code.NO_TOOL, Code.BOARD_RUN),
-    "emitc.boards.capacity": (Code.BOARD_MEMORY, Code.BOARD_MEMORY),
     "emitc.boards.stack": (Code.NO_TOOL, Code.NO_TOOL),
     "emitc.boards.target_build": (Code.NO_TOOL, Code.NO_TOOL),
     "emitc.calibrate": (Code.DATA, Code.DATA),

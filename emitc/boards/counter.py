@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from emitc.boards.cycle_model import Ran
 from emitc.boards.elf import addresses
 from emitc.target import boards_dir
 from emitc.verify.build import COMPILERS
@@ -18,13 +19,19 @@ CALL_INSTRUCTIONS = 1
 KNOWN_LOOP = 200_003
 """Instructions of emitc_known_loop (boards/proof/emitc_measure.c): two, 100 000 turns of two, the return."""
 
+NOT_COUNTED = Ran({})
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Instructions of one measured call: up to each cut at the layer hook, and after the last (or only) cut."""
+    """Instructions of one measured call: up to each cut at the layer hook, and after the last (or only) cut.
+
+    ran: what ran, where the plugin counts by address.
+    """
 
     cuts: tuple[int, ...]
     rest: int
+    ran: Ran = NOT_COUNTED
 
     @property
     def total(self) -> int:
@@ -69,21 +76,23 @@ def windows(counts: Path) -> tuple[Window, ...]:
     """The measured calls in their order."""
     result: list[Window] = []
     cuts: list[int] = []
+    places: dict[int, int] = {}
+    constants = 0
     for line in counts.read_text(encoding="ascii").splitlines():
-        word, _, number = line.partition(" ")
+        word, *numbers = line.split()
         if word == "begin":
-            cuts = []
+            cuts, places, constants = [], {}, 0
         elif word == "cut":
-            cuts.append(int(number))
+            cuts.append(int(numbers[0]))
+        elif word == "at":
+            places[int(numbers[0])] = int(numbers[1])
+        elif word == "constants":
+            constants = int(numbers[0])
         elif word == "end":
-            result.append(_without_call(cuts, int(number)))
+            first, *others = *cuts, int(numbers[0])
+            *before, rest = first - CALL_INSTRUCTIONS, *others
+            result.append(Window(tuple(before), rest, Ran(places, constants)))
     return tuple(result)
-
-
-def _without_call(cuts: list[int], rest: int) -> Window:
-    if cuts:
-        return Window((cuts[0] - CALL_INSTRUCTIONS, *cuts[1:]), rest)
-    return Window((), rest - CALL_INSTRUCTIONS)
 
 
 def _escaped(path: Path) -> str:

@@ -197,6 +197,14 @@ def _enter(
     pipeline.jump()
 
 
+_PRICES = {
+    **{kind: kind.replace(" ", "_") for kind in ("store", "divide", "multiply", "multiply accumulate", "float divide")},
+    "loop": "loop_end",
+    "long multiply": "multiply_long",
+}
+"""Kinds that cost what a member of `Timing` says."""
+
+
 def _most_first(cycles: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(cycles.items(), key=lambda item: -item[1]))
 
@@ -217,50 +225,18 @@ def _cost(
             pipelined = before is not None and kinds[before] == "load" and not _feeds(instructions[before], instruction)
             cost = timing.load_after_load if pipelined else timing.load
             return cost + to_pc + bool(to_pc)
-        case "store":
-            return timing.store
         case "branch always":
             return 1 + timing.taken_branch
-        case "loop":
-            return timing.loop_end
-        case "divide":
-            return timing.divide
-        case "multiply":
-            return timing.multiply
-        case "multiply accumulate":
-            return timing.multiply_accumulate
-        case "long multiply":
-            return timing.multiply_long
-        case "float divide":
-            return timing.float_divide
         case _ if kind in vectors:
             overlaps = before is not None and kinds[before] in vectors and kinds[before] != kind
             return timing.vector - timing.vector_overlap * overlaps
-    return 1.0
+    return float(getattr(timing, _PRICES[kind])) if kind in _PRICES else 1.0
 
 
 def _feeds(load: Instruction, then: Instruction) -> bool:
     """Whether the register that a load fills is part of the other instruction's address."""
     target = re.match(r"\w+", load.operands)
     return target is not None and re.search(rf"\[.*\b{target[0]}\b", then.operands) is not None
-
-
-def windows(lines: Sequence[str]) -> list[Ran]:
-    """What ran in each window that the plugin wrote."""
-    result: list[Ran] = []
-    places: dict[int, int] = {}
-    constants = 0
-    for line in lines:
-        word, *numbers = line.split()
-        if word == "begin":
-            places, constants = {}, 0
-        elif word == "at":
-            places[int(numbers[0])] = int(numbers[1])
-        elif word == "constants":
-            constants = int(numbers[0])
-        elif word == "end":
-            result.append(Ran(places, constants))
-    return result
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,11 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from emitc.boards.boot import booted, emulator
 from emitc.boards.build import build, check_tools
-from emitc.boards.divergence import Search, identity_of, judged, unfinished
-from emitc.boards.divergence_lines import Heard
+from emitc.boards.divergence import Heard, Search, identity_of, judged, unfinished
 from emitc.boards.flash import upload
 from emitc.boards.project import BAUD, PERIOD_MS, TRACED, write_flash_project, write_qemu_project
+from emitc.boards.run import booted, emulator
 from emitc.boards.run_model import Firmware
 from emitc.boards.serial_port import find_port, read_lines
 from emitc.boards.verify import expected as cases_of

@@ -7,6 +7,7 @@ linker script keeps the code of the board and of the application out of them.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
@@ -61,14 +62,14 @@ def image_sizes(path: Path) -> ImageSizes:
 
 def addresses(path: Path, names: tuple[str, ...]) -> dict[str, int]:
     """Addresses of those of the symbols that the image has; Thumb's mark in bit 0 is taken off."""
-    result: dict[str, int] = {}
+    return {symbol.name: symbol["st_value"] & ~1 for symbol in _symbols(path) if symbol.name in names}
+
+
+def _symbols(path: Path) -> list[Any]:
+    """The image's table of symbols."""
     with path.open("rb") as file:
         table = ELFFile(file).get_section_by_name(".symtab")
-        if isinstance(table, SymbolTableSection):
-            for name in names:
-                for symbol in table.get_symbol_by_name(name) or []:
-                    result[name] = symbol["st_value"] & ~1
-    return result
+        return list(table.iter_symbols()) if isinstance(table, SymbolTableSection) else []
 
 
 def loaded(path: Path, base: int, size_bytes: int) -> bytes:
@@ -85,18 +86,11 @@ def loaded(path: Path, base: int, size_bytes: int) -> bytes:
 
 def functions(path: Path) -> dict[int, str]:
     """The image's functions by address. Address 0 stands for code of none."""
-    names = {0: "(no function)"}
-    with path.open("rb") as file:
-        table = ELFFile(file).get_section_by_name(".symtab")
-        if isinstance(table, SymbolTableSection):
-            names |= {s["st_value"]: s.name for s in table.iter_symbols() if s["st_info"]["type"] == "STT_FUNC"}
-    return names
+    known = {s["st_value"]: s.name for s in _symbols(path) if s["st_info"]["type"] == "STT_FUNC"}
+    return {0: "(no function)"} | known
 
 
 def symbol_bytes(path: Path, wanted: Callable[[str], bool]) -> dict[str, int]:
     """Sizes of the image's functions and objects, by name, where `wanted` says so of the name."""
-    with path.open("rb") as file:
-        table = ELFFile(file).get_section_by_name(".symtab")
-        symbols = table.iter_symbols() if isinstance(table, SymbolTableSection) else ()
-        kinds = ("STT_FUNC", "STT_OBJECT")
-        return {s.name: s["st_size"] for s in symbols if s["st_info"]["type"] in kinds and wanted(s.name)}
+    own = (s for s in _symbols(path) if s["st_info"]["type"] in ("STT_FUNC", "STT_OBJECT"))
+    return {symbol.name: symbol["st_size"] for symbol in own if wanted(symbol.name)}

@@ -1,7 +1,7 @@
 """The lines that a proof prints (templates/board/proof.c.j2 lists them), read into a Transcript."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PROTOCOL = 1
 OVERFLOW = "overflow"
@@ -20,7 +20,7 @@ class LayerLine:
     ticks: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CaseLines:
     """What the board said of one case.
 
@@ -29,13 +29,13 @@ class CaseLines:
     state, in a traced build.
     """
 
-    refused: tuple[str, int] | None
-    stack_bytes: int | None
-    stack_overflow: bool
-    ticks: int | None
-    outputs: tuple[bytes, ...]
-    differing: tuple[int, ...]
-    layers: tuple[LayerLine, ...]
+    refused: tuple[str, int] | None = None
+    stack_bytes: int | None = None
+    stack_overflow: bool = False
+    ticks: int | None = None
+    outputs: list[bytes] = field(default_factory=list)
+    differing: list[int] = field(default_factory=list)
+    layers: list[LayerLine] = field(default_factory=list)
     overwritten: int = 0
 
 
@@ -64,29 +64,6 @@ class Transcript:
     self_test: SelfTestLine | None = None
 
 
-class _Case:
-    def __init__(self) -> None:
-        self.refused: tuple[str, int] | None = None
-        self.stack = "-"
-        self.ticks: int | None = None
-        self.outputs: dict[int, bytearray] = {}
-        self.differing: dict[int, int] = {}
-        self.layers: list[LayerLine] = []
-        self.overwritten = 0
-
-    def frozen(self) -> CaseLines:
-        return CaseLines(
-            refused=self.refused,
-            stack_bytes=None if self.stack == OVERFLOW else _optional(self.stack),
-            stack_overflow=self.stack == OVERFLOW,
-            ticks=self.ticks,
-            outputs=tuple(bytes(self.outputs[i]) for i in sorted(self.outputs)),
-            differing=tuple(self.differing[i] for i in sorted(self.differing)),
-            layers=tuple(self.layers),
-            overwritten=self.overwritten,
-        )
-
-
 def is_complete(text: str) -> bool:
     """True when the text holds a whole proof, from its first line to its last."""
     return _last_proof(text.splitlines()) is not None
@@ -110,7 +87,7 @@ def parse(text: str) -> Transcript:
         raise BadTranscript(f"the firmware stopped before its last line; it ended with: {last_line(text)}")
     unit = ""
     check: tuple[int | None, int | None] = (None, None)
-    cases: dict[int, _Case] = {}
+    cases: dict[int, CaseLines] = {}
     board = ""
     tested: SelfTestLine | None = None
     for line in lines:
@@ -132,18 +109,22 @@ def parse(text: str) -> Transcript:
                 case ["guard", number, count]:
                     _case(cases, number).overwritten = int(count)
                 case ["run", number, stack, ticks]:
-                    _case(cases, number).stack = stack
-                    _case(cases, number).ticks = _optional(ticks)
+                    case = _case(cases, number)
+                    case.stack_overflow, case.stack_bytes, case.ticks = (
+                        stack == OVERFLOW,
+                        _stack(stack),
+                        _optional(ticks),
+                    )
                 case ["output", number, output, offset, digits]:
-                    so_far = _case(cases, number).outputs.setdefault(int(output), bytearray())
-                    if int(offset) != len(so_far):
+                    outputs = _case(cases, number).outputs
+                    outputs += [b""] if int(output) == len(outputs) else []
+                    if int(output) != len(outputs) - 1 or int(offset) != len(outputs[-1]):
                         raise BadTranscript(f"bytes are missing before: {line}")
-                    so_far += bytes.fromhex(digits)
+                    outputs[-1] += bytes.fromhex(digits)
                 case ["differ", number, output, count]:
-                    _case(cases, number).differing[int(output)] = int(count)
+                    _case(cases, number).differing.insert(int(output), int(count))
                 case ["selftest", status, part, index, stack, ticks]:
-                    depth = None if stack == OVERFLOW else _optional(stack)
-                    tested = SelfTestLine(int(status), int(part), int(index), depth, _optional(ticks))
+                    tested = SelfTestLine(int(status), int(part), int(index), _stack(stack), _optional(ticks))
                 case ["done"]:
                     pass
                 case _:
@@ -152,7 +133,7 @@ def parse(text: str) -> Transcript:
             raise error if isinstance(error, BadTranscript) else BadTranscript(f"a garbled line: {line}") from error
     if sorted(cases) != list(range(len(cases))):
         raise BadTranscript(f"cases {sorted(cases)} are not numbered from 0")
-    return Transcript(board, unit, *check, tuple(cases[number].frozen() for number in range(len(cases))), tested)
+    return Transcript(board, unit, *check, tuple(cases[number] for number in range(len(cases))), tested)
 
 
 def _last_proof(lines: Iterable[str]) -> list[str] | None:
@@ -168,8 +149,12 @@ def _last_proof(lines: Iterable[str]) -> list[str] | None:
     return last
 
 
-def _case(cases: dict[int, _Case], number: str) -> _Case:
-    return cases.setdefault(int(number), _Case())
+def _case(cases: dict[int, CaseLines], number: str) -> CaseLines:
+    return cases.setdefault(int(number), CaseLines())
+
+
+def _stack(word: str) -> int | None:
+    return None if word == OVERFLOW else _optional(word)
 
 
 def _optional(word: str) -> int | None:

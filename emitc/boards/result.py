@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from emitc.boards.cycle_model import Estimate, StageWork, overlapped
-from emitc.boards.elf import ImageSizes
+from emitc.boards.elf import ImageSizes, symbol_bytes
 from emitc.boards.protocol import CaseLines, Transcript
 from emitc.boards.rtl import Function, Simulated
 from emitc.boards.run_model import Case, RunModel
-from emitc.boards.self_test import SelfTestResult
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.program.members import members
 from emitc.target import Board, DmaTiming, FlashTiming, load_board, load_target
@@ -100,17 +100,14 @@ class CycleEstimate:
     def on(self, board: Board) -> CycleEstimate:
         """The same run on another board with the same core."""
         flash = board.flash_timing
-        error = self.error_percent if flash is None else flash.error_percent
-        return CycleEstimate(
-            self.zero_wait,
-            self.core,
-            board.name,
-            board.clock_hz,
-            error,
-            flash,
-            board.energy_nj_per_cycle,
-            board.dma_timing,
-            self.stages,
+        return replace(
+            self,
+            board=board.name,
+            clock_hz=board.clock_hz,
+            error_percent=self.error_percent if flash is None else flash.error_percent,
+            flash=flash,
+            energy_nj_per_cycle=board.energy_nj_per_cycle,
+            dma=board.dma_timing,
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -255,18 +252,10 @@ def result_of(
 
 def with_simulation(result: RunResult, windows: Sequence[Simulated], memory: str) -> RunResult:
     """The result with what the RTL says of the case that took the most cycles. windows: of the cases in their order."""
-    window = max(windows, key=lambda one: one.cycles.total)
+    most = max(windows, key=lambda one: one.cycles.total)
+    totals = most.instructions.total, most.cycles.total
     return replace(
-        result,
-        simulation=SimulatedCost(
-            memory,
-            window.instructions.total,
-            window.cycles.total,
-            window.stalls,
-            window.events,
-            window.misses,
-            window.functions,
-        ),
+        result, simulation=SimulatedCost(memory, *totals, most.stalls, most.events, most.misses, most.functions)
     )
 
 
@@ -335,16 +324,13 @@ def judged(model: RunModel, board: Board, transcript: Transcript, cases: Sequenc
     differences: list[Difference] = []
     for number, (seen, (_, expected)) in enumerate(zip(transcript.cases, cases, strict=True)):
         _check_called(model, seen, number, where)
-        counts = tuple(_differing(got, wanted) for got, wanted in zip(seen.outputs, expected, strict=False))
-        sizes = tuple(len(output) for output in seen.outputs)
-        if sizes != tuple(len(array) for array in expected) or counts != seen.differing:
-            raise CannotCompile(
-                "the board's report contradicts itself",
-                where,
-                f"case {number}: outputs of {list(sizes)} bytes with {list(counts)} differing were printed, and "
-                f"{list(seen.differing)} differing were reported",
-                "run it again; on a real board check the serial line",
-            )
+        counts = [_differing(got, wanted) for got, wanted in zip(seen.outputs, expected, strict=False)]
+        sizes = [len(output) for output in seen.outputs]
+        if sizes != [len(array) for array in expected] or counts != seen.differing:
+            why = f"case {number}: outputs of {sizes} bytes with {counts} differing were printed, and "
+            why += f"{seen.differing} differing were reported"
+            hint = "run it again; on a real board check the serial line"
+            raise CannotCompile("the board's report contradicts itself", where, why, hint)
         total += sum(counts)
         differences += [
             compared_bytes(got, wanted, tensor.c_type, tensor.rule, any_nan=True)
@@ -377,3 +363,44 @@ def _check_called(model: RunModel, seen: CaseLines, number: int, where: Where) -
 
 def _differing(got: bytes, expected: bytes) -> int:
     return sum(a != b for a, b in zip(got, expected, strict=False)) + abs(len(got) - len(expected))
+
+
+_PREFIX = "self_test_"
+_INPUTS = "self_test_input_"
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTestResult:
+    """status: an emitc_status. part, index: of the first fault. count: of one call, in the unit of the run. flash_bytes: its
+    functions, tables and names, without the calls in run() and without its stored inputs, which are input_bytes.
+    """
+
+    status: int
+    part: int
+    index: int
+    count: int | None
+    stack_bytes: int | None
+    flash_bytes: int
+    input_bytes: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether the test found no fault."""
+        return self.status == 0
+
+    def as_json(self, unit: str) -> dict[str, Any]:
+        """What `emitc run --json` adds. unit: of the count."""
+        stated = members(self, f"passed status layer=index {unit}=count stack_bytes flash_bytes input_bytes")
+        return stated | ({"layer": None} if self.passed else {})
+
+
+def self_test_of(model: RunModel, transcript: Transcript, count: int | None, image: Path) -> SelfTestResult | None:
+    """The result of the model's own test, None where it has none. count: of one call. image: whose symbols tell its flash."""
+    line = transcript.self_test
+    if line is None:
+        return None
+    own = f"{model.name}_self_test"
+    sizes = symbol_bytes(image, lambda name: name == own or name.startswith(_PREFIX))
+    inputs = sum(size for name, size in sizes.items() if name.startswith(_INPUTS))
+    flash = sum(sizes.values()) - inputs + model.self_test
+    return SelfTestResult(line.status, line.part, line.index, count, line.stack_bytes, flash, inputs)

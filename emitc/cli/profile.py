@@ -34,8 +34,7 @@ def profile(
     Lines of other programs in between are skipped. What is cut, damaged or of another model is left out and named.
     """
     with shared.reported(as_json):
-        from emitc.boards.profile import profile_of, read_model
-        from emitc.boards.profile_lines import Block, ProfileReader
+        from emitc.boards.profile import Block, ProfileReader, profile_of, read_model
         from emitc.emit.output_file import OutputFile
         from emitc.report.profile import TRACE_MARK, profile_text, trace_json
 

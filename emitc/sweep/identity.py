@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from emitc._version import __version__
-from emitc.boards.boot import emulator
+from emitc.boards.run import emulator
 from emitc.errors import EmitcError
 from emitc.target import boards_dir, load_board, load_target
 from emitc.verify.build import compiler_command

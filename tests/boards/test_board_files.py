@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emitc.boards.capacity import STACK_BYTES, check_fits
+from emitc.boards.verify import STACK_BYTES, check_fits
 from emitc.errors import CannotCompile, EmitcError
 from emitc.target import Board, boards, boards_dir, load_board, load_target, read_board, read_target, targets
 

@@ -14,13 +14,12 @@ from pathlib import Path
 import pytest
 from serial.tools import list_ports
 
-from emitc.boards import build, download, serial_port
+from emitc.boards import build, serial_port
 from emitc.boards import flash as flash_module
-from emitc.boards.boot import boot
 from emitc.boards.flash import flash
 from emitc.boards.project import TRACED, write_flash_project, write_qemu_project
 from emitc.boards.result import RunResult
-from emitc.boards.run import TIMER_TOLERANCE, run_on_board
+from emitc.boards.run import TIMER_TOLERANCE, boot, run_on_board
 from emitc.boards.run_model import Firmware
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.target import boards, load_board, load_target
@@ -313,16 +312,17 @@ def test_a_download_that_fails_while_building_is_named(attached: Path) -> None:
 def test_a_platform_out_of_reach_is_refused_before_pio_starts(attached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(attached.parent / "core")
     asked: list[str] = []
-    monkeypatch.setattr(download, "answers", lambda url: bool(asked.append(url)))
+    monkeypatch.setattr(flash_module, "answers", lambda url: bool(asked.append(url)))
     error = _failure(attached, f"open({str(attached.parent / 'started')!r}, 'w')")
     assert error.what == "PlatformIO cannot download what ST Nucleo-F446RE needs (ststm32@~19.6)"
-    assert error.why == f"it is not installed, and {download.REGISTRY} does not answer"
+    assert error.why == f"it is not installed, and {flash_module.REGISTRY} does not answer"
     assert 'pio pkg install -g -p "ststm32@~19.6"' in error.hint
-    assert asked == [download.REGISTRY] and not (attached.parent / "started").exists()
+    assert asked == [flash_module.REGISTRY] and not (attached.parent / "started").exists()
 
 
 @pytest.mark.parametrize(
-    ("board", "source"), [("pico", download.REGISTRY), ("pico2", "https://github.com"), ("esp32s3", download.REGISTRY)]
+    ("board", "source"),
+    [("pico", flash_module.REGISTRY), ("pico2", "https://github.com"), ("esp32s3", flash_module.REGISTRY)],
 )
 def test_each_platform_is_looked_for_where_it_comes_from(
     board: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -330,13 +330,13 @@ def test_each_platform_is_looked_for_where_it_comes_from(
     described = load_board(board)
     name = {"pico": "raspberrypi@1.19.0", "pico2": "raspberrypi", "esp32s3": "espressif32"}[board]
     asked: list[str] = []
-    monkeypatch.setattr(download, "answers", lambda url: bool(asked.append(url)))
+    monkeypatch.setattr(flash_module, "answers", lambda url: bool(asked.append(url)))
     (tmp_path / "platforms" / "raspberry").mkdir(parents=True)
     with pytest.raises(CannotCompile):
-        download.require_platform(described, Where(option="--board"), tmp_path)
+        flash_module.require_platform(described, Where(option="--board"), tmp_path)
     assert asked == [source]
     (tmp_path / "platforms" / name).mkdir()
-    download.require_platform(described, Where(option="--board"), tmp_path)
+    flash_module.require_platform(described, Where(option="--board"), tmp_path)
     assert asked == [source]
 
 

@@ -26,7 +26,7 @@ def test_a_whole_proof() -> None:
     seen = parse("noise\n" + WHOLE + "more noise\n")
     assert (seen.board, seen.unit, seen.check_stack_bytes, seen.check_ticks) == ("b", "", 0, None)
     first, refused, deep = seen.cases
-    assert (first.stack_bytes, first.outputs, first.differing) == (40, (b"\1\2\3", b"\xff"), (0, 1))
+    assert (first.stack_bytes, first.outputs, first.differing) == (40, [b"\1\2\3", b"\xff"], [0, 1])
     assert (first.overwritten, deep.overwritten) == (3, 0)
     assert refused.refused == ("run", 5)
     assert deep.stack_overflow

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from emitc.boards import result
-from emitc.boards.cycle_model import Estimate, Ran, StageWork, estimate, listing, overlapped, parsed, windows
+from emitc.boards.counter import windows
+from emitc.boards.cycle_model import Estimate, Ran, StageWork, estimate, listing, overlapped, parsed
 from emitc.errors import EmitcError
 from emitc.target import DmaTiming, FlashTiming, Timing, load_board, load_target, targets
 
@@ -162,9 +163,13 @@ def test_cycles_are_listed_by_function() -> None:
     assert found.instructions == 3
 
 
-def test_every_window_of_the_counts_is_read() -> None:
-    lines = ["begin", "at 16 3", "constants 8", "end 3", "begin", "at 16 1", "at 18 2", "end 3"]
-    assert windows(lines) == [Ran({16: 3}, 8), Ran({16: 1, 18: 2}, 0)]
+def test_every_window_of_the_counts_is_read(tmp_path: Path) -> None:
+    lines = ["begin", "at 16 3", "constants 8", "end 3", "begin", "cut 5", "at 16 1", "at 18 2", "end 3"]
+    counts = tmp_path / "counts.txt"
+    counts.write_text("\n".join(lines), encoding="ascii")
+    first, second = windows(counts)
+    assert (first.ran, second.ran) == (Ran({16: 3}, 8), Ran({16: 1, 18: 2}, 0))
+    assert (first.cuts, first.rest, second.cuts, second.rest) == ((), 2, (4,), 3)
 
 
 def test_an_estimate_for_a_real_board_has_its_clock_flash_and_energy() -> None:

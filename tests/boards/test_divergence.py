@@ -16,7 +16,6 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from emitc.boards import divergence_run
-from emitc.boards.boot import booted
 from emitc.boards.divergence import Search
 from emitc.boards.divergence_run import (
     expected_layers,
@@ -26,6 +25,7 @@ from emitc.boards.divergence_run import (
     search_on_silicon,
     write_search_project,
 )
+from emitc.boards.run import booted
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, Where

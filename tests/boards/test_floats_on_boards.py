@@ -25,7 +25,7 @@ def printed(values: np.ndarray, wanted: np.ndarray, rule: Tolerance, c_type: str
     model = RunModel("m", (), (RunTensor(values.nbytes, c_type, rule),), 16)
     got, expected = values.tobytes(), wanted.tobytes()
     bytes_ = sum(a != b for a, b in zip(got, expected, strict=True))
-    seen = CaseLines(None, 0, False, None, (got,), (bytes_,), ())
+    seen = CaseLines(None, 0, False, None, [got], [bytes_])
     return judged(model, load_board("qemu_m4"), Transcript("b", "", None, None, (seen,)), [((), [expected])])
 
 

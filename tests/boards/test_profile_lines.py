@@ -11,8 +11,17 @@ from typing import Any
 
 import pytest
 
-from emitc.boards.profile import BEGIN, END, KnownLayer, ProfiledModel, profile_of, read_model
-from emitc.boards.profile_lines import MOST_RECORDS, Block, ProfileReader
+from emitc.boards.profile import (
+    BEGIN,
+    END,
+    MOST_RECORDS,
+    Block,
+    KnownLayer,
+    ProfiledModel,
+    ProfileReader,
+    profile_of,
+    read_model,
+)
 from emitc.errors import CannotCompile, EmitcError
 from emitc.report.profile import profile_text, trace_json
 

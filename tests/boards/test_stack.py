@@ -12,8 +12,7 @@ import pytest
 
 import emitc
 from bench import stack as stacking
-from emitc.boards.library_stack import library_frames
-from emitc.boards.stack import CallGraph, measured
+from emitc.boards.stack import CallGraph, library_frames, measured
 from emitc.boards.verify import on_emulator
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model

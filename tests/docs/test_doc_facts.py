@@ -23,9 +23,8 @@ from emitc.boards.cycle_model import Estimate
 from emitc.boards.divergence import BoardDivergence, Search
 from emitc.boards.measurement import measurement
 from emitc.boards.profile import KnownLayer, Profile, ProfiledModel, Run
-from emitc.boards.result import CycleEstimate, LayerCount, RunResult, SimulatedCost
+from emitc.boards.result import CycleEstimate, LayerCount, RunResult, SelfTestResult, SimulatedCost
 from emitc.boards.rtl import Function
-from emitc.boards.self_test import SelfTestResult
 from emitc.calibrate.calibrate import Quantized
 from emitc.cli import main
 from emitc.cli import options as cli_options

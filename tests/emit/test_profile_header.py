@@ -12,9 +12,8 @@ from click.testing import CliRunner
 
 from bench.boards import NETS
 from bench.profile_overhead import BOARDS, firmware_of, profile_images
-from emitc.boards.boot import boot
-from emitc.boards.profile import Profile, profile_of, read_model
-from emitc.boards.profile_lines import ProfileReader
+from emitc.boards.profile import Profile, ProfileReader, profile_of, read_model
+from emitc.boards.run import boot
 from emitc.cli.main import cli
 from emitc.compiler import compile_model, plan_model
 from emitc.emit.package import PACKAGES

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench.weights import attack
-from emitc.boards.boot import boot
+from emitc.boards.run import boot
 from emitc.cli.main import cli
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emitc.boards.boot import boot
+from emitc.boards.run import boot
 from emitc.target import boards_dir, load_board
 from tests.support.runtime import INCLUDES
 from tests.support.runtime import SOURCE as RUNTIME_SOURCE

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from emitc.boards.boot import boot
+from emitc.boards.run import boot
 from emitc.compiler import compile_model
 from emitc.target import boards_dir, load_board, load_target
 from tests.emit.package_kinds.test_package_examples import with_one_byte_changed

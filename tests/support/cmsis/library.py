@@ -24,7 +24,7 @@ from emitc.backends.cmsis_nn.buffer_sizes import BUFFER_SIZES, Call, Dims
 from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.sources import source_index, sources_of
 from emitc.backends.cmsis_nn.versions import Tree, read_tree
-from emitc.boards.boot import boot
+from emitc.boards.run import boot
 from emitc.errors import EmitcError
 from emitc.target import boards_dir, load_board
 

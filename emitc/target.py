@@ -11,6 +11,7 @@ import itertools
 import tomllib
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from emitc.errors import EmitcError, Where
 from emitc.toml_table import TomlTable
@@ -245,7 +246,7 @@ def read_target(path: Path) -> Target:
         compiler_prefix=compiler.text("prefix", empty=True),
         compiler_flags=compiler.texts("flags", None),
         note=table.text("note", default=""),
-        timing=_timing(table),
+        timing=_cycles(Timing, table, "timing"),
         compiler_command=compiler.text("command", default=""),
     )
     for section in (table, compiler):
@@ -253,41 +254,26 @@ def read_target(path: Path) -> Target:
     return target
 
 
-def _timing(target: TomlTable) -> Timing | None:
-    """The table `timing` of a target; None where the target has no timing."""
-    if not target.has("timing"):
+_Cycles = TypeVar("_Cycles", Timing, FlashTiming, DmaTiming)
+
+
+def _cycles(
+    kind: type[_Cycles], owner: TomlTable, name: str, least_error: int = 0, *, zero: bool = True
+) -> _Cycles | None:
+    """A table of a target or board with cycles, a source and maybe an error; None where there is none. zero: a cycle may be 0."""
+    if not owner.has(name):
         return None
-    table = target.table("timing")
-    source, error = table.text("source"), table.whole("error_percent")
-    cycles = {
-        field.name: table.cycles(field.name, None if field.default is MISSING else float(field.default), zero=True)
-        for field in fields(Timing)
-        if field.name not in ("source", "error_percent")
-    }
+    table, values = owner.table(name), dict[str, Any]()
+    for field in fields(kind):
+        if field.name == "source":
+            values[field.name] = table.text(field.name)
+        elif field.name == "error_percent":
+            values[field.name] = table.whole(field.name, least_error)
+        else:
+            default = None if field.default is MISSING else float(field.default)
+            values[field.name] = table.cycles(field.name, default, zero=zero)
     table.close()
-    return Timing(source, error, **cycles)
-
-
-def _flash_timing(board: TomlTable) -> FlashTiming | None:
-    """The table `flash_timing` of a board; None where it has none."""
-    if not board.has("flash_timing"):
-        return None
-    table = board.table("flash_timing")
-    code, constants = (table.cycles(key, zero=True) for key in ("code_percent", "cycles_per_constant_byte"))
-    timing = FlashTiming(table.text("source"), table.whole("error_percent", 1), code, constants)
-    table.close()
-    return timing
-
-
-def _dma_timing(board: TomlTable) -> DmaTiming | None:
-    """The table `dma_timing` of a board; None where it has none."""
-    if not board.has("dma_timing"):
-        return None
-    table = board.table("dma_timing")
-    cycles = {field.name: table.cycles(field.name) for field in fields(DmaTiming) if field.name != "source"}
-    timing = DmaTiming(table.text("source"), **cycles)
-    table.close()
-    return timing
+    return kind(**values)
 
 
 def read_board(path: Path) -> Board:
@@ -316,8 +302,8 @@ def read_board(path: Path) -> Board:
         free_stack_bytes=table.whole("free_stack_bytes", default=0),
         note=table.text("note", default=""),
         core=table.text("core", default=""),
-        flash_timing=_flash_timing(table),
-        dma_timing=_dma_timing(table),
+        flash_timing=_cycles(FlashTiming, table, "flash_timing", 1),
+        dma_timing=_cycles(DmaTiming, table, "dma_timing", zero=False),
         energy_nj_per_cycle=table.cycles("energy_nj_per_cycle", 0.0, zero=True),
     )
     if (board.kind == "rtl") != (board.core in _names(boards_dir() / "rtl")):

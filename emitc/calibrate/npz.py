@@ -9,7 +9,8 @@ import math
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -38,18 +39,11 @@ def _array(name: str, content: bytes) -> Array:
     return array.reshape(shape, order="F" if columns_first else "C")
 
 
-def read_arrays(
-    path: Path, refused: Callable[[str], EmitcError], wanted: Callable[[str], object] = lambda name: True
-) -> dict[str, Array]:
-    """The arrays whose names are wanted. Raises what `refused` makes of the reason for a file that is damaged or too large."""
+@contextmanager
+def _refusing(refused: Callable[[str], EmitcError]) -> Iterator[None]:
+    """Turns what a damaged file makes of the readers into the error that `refused` makes of the reason."""
     try:
-        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            members = {name: info for name, info in members.items() if wanted(name)}
-            total = sum(info.file_size for info in members.values())
-            if total > MAX_ARRAYS_BYTES:
-                raise ValueError(f"its arrays have {total} bytes, the limit is {MAX_ARRAYS_BYTES}")
-            return {name: _array(name, archive.read(info)) for name, info in members.items()}
+        yield
     except zipfile.BadZipFile as error:
         raise refused(f"it is no .npz archive: {error}") from error
     except (EOFError, RuntimeError, zlib.error, lzma.LZMAError) as error:
@@ -62,15 +56,22 @@ def read_arrays(
         raise refused(str(error)) from error
 
 
+def read_arrays(
+    path: Path, refused: Callable[[str], EmitcError], wanted: Callable[[str], object] = lambda name: True
+) -> dict[str, Array]:
+    """The arrays whose names are wanted. Raises what `refused` makes of the reason for a file that is damaged or too large."""
+    with _refusing(refused), path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        members = {name: info for name, info in members.items() if wanted(name)}
+        total = sum(info.file_size for info in members.values())
+        if total > MAX_ARRAYS_BYTES:
+            raise ValueError(f"its arrays have {total} bytes, the limit is {MAX_ARRAYS_BYTES}")
+        return {name: _array(name, archive.read(info)) for name, info in members.items()}
+
+
 def read_array(path: Path, refused: Callable[[str], EmitcError]) -> Array:
     """The array of an .npy file. Raises what `refused` makes of the reason for a file that is damaged or too large."""
-    try:
+    with _refusing(refused):
         if path.stat().st_size > MAX_ARRAYS_BYTES:
-            raise refused(f"it has more than {MAX_ARRAYS_BYTES} bytes")
+            raise ValueError(f"it has more than {MAX_ARRAYS_BYTES} bytes")
         return _array(path.name, path.read_bytes())
-    except (tokenize.TokenError, SyntaxError) as error:
-        raise refused("the header of the array cannot be read") from error
-    except OSError as error:
-        raise refused(error.strerror or str(error)) from error
-    except ValueError as error:
-        raise refused(str(error)) from error

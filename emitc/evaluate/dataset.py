@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from emitc.calibrate.npz import read_arrays
+from emitc.calibrate.npz import read_array, read_arrays
 from emitc.errors import EmitcError, Where
 from emitc.evaluate.session import TensorInfo
 from emitc.ir import Array
@@ -161,8 +161,6 @@ def _rows(array: Array, info: TensorInfo) -> list[Array]:
 
 
 def _npy(path: Path, inputs: Sequence[TensorInfo], refused: Refused) -> Columns:
-    from emitc.calibrate.npz import read_array
-
     array = read_array(path, refused)
     if len(inputs) != 1 or array.ndim == 0:
         raise refused(f"it is one array {array.dtype.name}{list(array.shape)}, and the model has {len(inputs)} inputs")

@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -262,17 +263,14 @@ def _classifies(metric: str) -> bool:
 
 def _through_the_c(compiled: Compiled, data: DataSet, options: EvaluationOptions) -> Array:
     """The chosen output of every sample; each begins with the initial state."""
-    session = Session(compiled)
     results = []
-    try:
+    with closing(Session(compiled)) as session:
         for done, sample in enumerate(data.samples):
             if compiled.program.states and done:
                 session.reset()
             results.append(session.run_one(sample)[options.output])
             if options.progress:
                 options.progress(done + 1, len(data.samples))
-    finally:
-        session.close()
     return np.stack(results)
 
 

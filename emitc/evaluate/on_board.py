@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from emitc.boards.measurement import Measurement
@@ -54,8 +55,5 @@ def _bytes(arrays: Sequence[Array]) -> tuple[bytes, ...]:
 
 def _through_the_c(compiled: Compiled, samples: Sequence[tuple[Array, ...]]) -> list[tuple[bytes, ...]]:
     """Every output of every sample, in one sequence of runs."""
-    session = Session(compiled)
-    try:
+    with closing(Session(compiled)) as session:
         return [_bytes(session.run_one(sample)) for sample in samples]
-    finally:
-        session.close()

@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -139,20 +139,10 @@ def _total(coefficients: Mapping[str, float], parts: Mapping[str, float]) -> flo
 @lru_cache(maxsize=1)
 def _stored() -> tuple[KernelCounts, ...]:
     boards: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))["boards"]
+    names = [field.name for field in fields(KernelCounts) if field.name not in ("board", "targets")]
     return tuple(
-        KernelCounts(
-            name,
-            tuple(row["targets"]),
-            row["kernels"],
-            row["families"],
-            row["stems"],
-            row["cycles_per_instruction"],
-            row["cycles"],
-            row["code"],
-            row["constants"],
-            row["like"],
-        )
-        for name, row in boards.items()
+        KernelCounts(board, tuple(row["targets"]), **{name: row[name] for name in names})
+        for board, row in boards.items()
     )
 
 

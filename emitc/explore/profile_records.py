@@ -1,12 +1,11 @@
 """Which layers of a run share a record of its profile, so that recording takes less than 2 % of the run's instructions."""
 
-from itertools import chain
-
 from emitc.backends.partition import Partition
 from emitc.explore.layer_cycles import layer_cycles
 from emitc.options import Options
-from emitc.program import Move, Program, RowSegment, Step
+from emitc.program import Program
 from emitc.program.extras import Profiling
+from emitc.program.rows import layers_of
 
 RECORD_CYCLES = 4096
 """Estimated cycles of a run for each of its records. On emulated boards it takes 40 to 50 instructions to make one."""
@@ -25,7 +24,7 @@ def profiling_of(partition: Partition, program: Program, options: Options) -> Pr
     cycles = layer_cycles(partition, program, options.optimize)
     spent = {
         traced.step.index: sum(
-            map(cycles.__getitem__, chain(*map(_layers, program.schedule[traced.first : traced.end])))
+            cycles[step.index] for stage in program.schedule[traced.first : traced.end] for step in layers_of(stage)
         )
         for traced in program.traced
     }
@@ -49,10 +48,3 @@ def _shared(spent: dict[int, float]) -> tuple[tuple[int, ...], ...]:
         last = records.pop() if records else ()
         records.append((*last, *current))
     return tuple(records)
-
-
-def _layers(stage: Step | Move | RowSegment) -> tuple[int, ...]:
-    """The layers that a stage runs."""
-    if isinstance(stage, RowSegment):
-        return tuple(call.step.index for call in stage.calls)
-    return (stage.index,) if isinstance(stage, Step) else ()

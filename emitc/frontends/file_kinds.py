@@ -13,54 +13,46 @@ _TORCH_EXPORT = (
     "python -c \"import torch; torch.onnx.export(torch.export.load('model.pt2'), f='model.onnx', external_data=False)\""
 )
 _TORCH_SCRIPT = "in Python: torch.onnx.export(torch.jit.load('model.pt'), (example,), 'model.onnx', dynamo=False)"
-_EXECUTORCH = re.compile(rb"ET\d\d", re.ASCII)
-"""At byte 4 of a program of ExecuTorch."""
-_OLD_TORCH = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
-"""How torch.save began before it wrote archives: a pickled number."""
-_PICKLE = re.compile(rb"\x80[\x02-\x05][\x95}\](c\x8a]")
-"""How a pickled object begins: the protocol, then a frame, a container, a class or a number."""
-_C_ARRAY = re.compile(rb"unsigned char \w+\[\w*\][^;{]{0,80}=\s*\{")
 _ONNX_FIELDS = frozenset((0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x42))
 """Tags of what follows the version in an ONNX model: producer, domain, model version, text, graph, operator sets."""
-
-
-def _archive(data: bytes) -> tuple[str, str]:
-    if b"serialized_exported_program.json" in data or b"archive_format" in data:
-        return "it is a program of torch.export (.pt2)", _TORCH_EXPORT
-    if b"/code/__torch__" in data:
-        return "it is a TorchScript program of PyTorch", _TORCH_SCRIPT
-    if b"data.pkl" in data:
-        return "it is a PyTorch file, of a network or its weights", _TORCH
-    if b"model.weights.h5" in data or b"metadata.json" in data:
-        return "it is a Keras file", _KERAS
-    if b".npy" in data:
-        return "it is an archive of arrays", "pass the model; arrays go with --vectors or --calibration"
-    return "it is an archive", "unpack it"
+_KINDS = tuple((re.compile(pattern, re.ASCII | re.DOTALL), what, hint) for pattern, what, hint in (
+    (rb"\A\Z", "it is empty", "copy or export the model again"),
+    (rb"\A\x89HDF", "it is an HDF5 file, such as Keras saves", _KERAS),
+    # torch.save wrote a pickled number first before it wrote archives. Any pickle begins with its protocol, then a frame, a
+    # container, a class or a number.
+    (rb"\A\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", "it is a PyTorch file of the old kind", _TORCH),
+    (rb"\A\x80[\x02-\x05][\x95}\](c\x8a]", "it is a pickled Python object, such as PyTorch saves", _TORCH),
+    (rb"\A.{4}ET\d\d", "it is a program of ExecuTorch (.pte)", f"take the network that it was made of, {_TORCH}"),
+    (
+        rb"\Aversion https://git-lfs",
+        "it is the pointer that Git LFS keeps instead of a file", "fetch the file itself: git lfs pull",
+    ),
+    (rb"(?i:\A\s*<(!doctype html|html))", "it is a web page", "download the file itself, not the page that shows it"),
+    (
+        rb"\A\x08\x01[%s]" % bytes(sorted(_ONNX_FIELDS)),
+        "it is the graph of a SavedModel", "convert it with tf.lite.TFLiteConverter.from_saved_model",
+    ),
+    (
+        rb"unsigned char \w+\[\w*\][^;{]{0,80}=\s*\{",
+        "it is C source, maybe a model as an array", "pass the .tflite file that it was made of",
+    ),
+))  # fmt: skip
+"""How files begin, what they are, and what to do."""
+_ARCHIVES = (
+    ((b"serialized_exported_program.json", b"archive_format"), "it is a program of torch.export (.pt2)", _TORCH_EXPORT),
+    ((b"/code/__torch__",), "it is a TorchScript program of PyTorch", _TORCH_SCRIPT),
+    ((b"data.pkl",), "it is a PyTorch file, of a network or its weights", _TORCH),
+    ((b"model.weights.h5", b"metadata.json"), "it is a Keras file", _KERAS),
+    ((b".npy",), "it is an archive of arrays", "pass the model; arrays go with --vectors or --calibration"),
+)
 
 
 def recognised(data: bytes) -> tuple[str, str]:
     """What the file is, and what to do; both empty where it is not known, or may be an ONNX model."""
-    if not data:
-        return "it is empty", "copy or export the model again"
-    if data.startswith(b"\x89HDF"):
-        return "it is an HDF5 file, such as Keras saves", _KERAS
     if data.startswith(b"PK"):
-        return _archive(data)
-    if data.startswith(_OLD_TORCH):
-        return "it is a PyTorch file of the old kind", _TORCH
-    if _PICKLE.match(data):
-        return "it is a pickled Python object, such as PyTorch saves", _TORCH
-    if _EXECUTORCH.match(data, 4):
-        return "it is a program of ExecuTorch (.pte)", f"take the network that it was made of, {_TORCH}"
-    if data.startswith(b"version https://git-lfs"):
-        return "it is the pointer that Git LFS keeps instead of a file", "fetch the file itself: git lfs pull"
-    if data[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        return "it is a web page", "download the file itself, not the page that shows it"
-    if data.startswith(b"\x08\x01") and data[2:3] and data[2] in _ONNX_FIELDS:
-        return "it is the graph of a SavedModel", "convert it with tf.lite.TFLiteConverter.from_saved_model"
-    if _C_ARRAY.search(data[:4096]):
-        return "it is C source, maybe a model as an array", "pass the .tflite file that it was made of"
-    return "", ""
+        names = ((what, hint) for marks, what, hint in _ARCHIVES if any(mark in data for mark in marks))
+        return next(names, ("it is an archive", "unpack it"))
+    return next(((what, hint) for pattern, what, hint in _KINDS if pattern.search(data[:4096])), ("", ""))
 
 
 def require_tflite(data: bytes) -> None:

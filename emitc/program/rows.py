@@ -185,14 +185,15 @@ def transfers_of(schedule: Sequence[Step | Move | RowSegment]) -> Transfers | No
         early = tuple(s for later in needed[position + 1 :] for s in later if s.start == position)
         most = max(most, under_way + len(late))
         under_way += len(late) - len(own)
-        stages.append(StageTransfers(_steps(schedule[position]), late, bool(own), under_way, early))
+        stages.append(StageTransfers(layers_of(schedule[position]), late, bool(own), under_way, early))
         under_way += len(early)
         most = max(most, under_way)
     ahead = max(position - staged.start for position, own in enumerate(needed) for staged in own)
     return Transfers(tuple(stages), ahead, most)
 
 
-def _steps(stage: Step | Move | RowSegment) -> tuple[Step, ...]:
+def layers_of(stage: Step | Move | RowSegment) -> tuple[Step, ...]:
+    """The layers that a stage of run() runs, none where a tensor is moved."""
     if isinstance(stage, Move):
         return ()
     return tuple(call.step for call in stage.calls) if isinstance(stage, RowSegment) else (stage,)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from emitc.program.memory import Block
-from emitc.program.rows import Move, RowSegment
+from emitc.program.rows import Move, RowSegment, layers_of
 
 if TYPE_CHECKING:
     from emitc.program import Operand, Step
@@ -93,9 +93,7 @@ class SteppedStage:
     @property
     def layers(self) -> tuple[Step, ...]:
         """The layers that it runs, none where a tensor is moved."""
-        if isinstance(self.stage, Move):
-            return ()
-        return tuple(call.step for call in self.stage.calls) if isinstance(self.stage, RowSegment) else (self.stage,)
+        return layers_of(self.stage)
 
     @property
     def label(self) -> str:

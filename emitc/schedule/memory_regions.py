@@ -13,7 +13,7 @@ from emitc.c_names import is_model_name
 from emitc.errors import CannotCompile, EmitcError, Where, shown
 from emitc.ir import Graph
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
-from emitc.planner import Buffer, Distance, Plan, plan
+from emitc.planner import Plan, plan
 from emitc.planner.buffers import round_up
 from emitc.planner.region_assignment import Assignment, Region, RegionProblem, assign
 from emitc.program.rows import ROLE
@@ -251,14 +251,23 @@ def assign_regions(
     for number, choice in enumerate(choices):
         if any(choice.stages == other.stages for other in choices[:number]):
             continue
-        pins = _pins(graph, choice, wanted)
-        traffic = traffic_of(graph, choice)
-        assignment = assign(RegionProblem(choice.buffers, choice.pairs, traffic, regions, pins, alignment), _plan)
-        if assignment is not None and (best is None or assignment.cost < best.assignment.cost):
-            best = RegionSchedule(choice, assignment, traffic)
+        made = _assigned(graph, choice, wanted, regions, alignment)
+        if made is not None and (best is None or made.assignment.cost < best.assignment.cost):
+            best = made
     if best is None:
         raise _too_small(wanted, choices[-1], budget, constant_bytes)
     return _with_copies(graph, best, regions, wanted, alignment) if wanted.staged else best
+
+
+def _assigned(
+    graph: Graph, schedule: MemorySchedule, wanted: Regions, regions: Sequence[Region], alignment: int,
+    copied: Sequence[Candidate] = (),
+) -> RegionSchedule | None:  # fmt: skip
+    """The schedule with its buffers divided among regions, None where they do not fit. copied: layers with copies of weights."""
+    pins = _pins(graph, schedule, wanted) | {staged_name(c.node, ROLE): wanted.staged for c in copied}
+    problem = RegionProblem(schedule.buffers, schedule.pairs, traffic_of(graph, schedule), regions, pins, alignment)
+    made = assign(problem, lambda buffers, distances, grid: plan(buffers, distances, alignment=grid))
+    return None if made is None else RegionSchedule(schedule, made, problem.traffic)
 
 
 def _with_copies(
@@ -295,15 +304,12 @@ def _with_copies(
     waits = sum(c.waits(home, region.cost, wanted.home.cache_bytes) for c in every)
     cheapest, least = replace(best, waits=waits), best.assignment.cost + home * loads
     for chosen in (able, *(fitting[: len(fitting) >> n] for n in range(len(fitting).bit_length()))):
-        schedule = with_copies(best.schedule, chosen)
-        traffic = traffic_of(graph, schedule)
-        pins = _pins(graph, schedule, wanted) | {staged_name(c.node, ROLE): region.name for c in chosen}
-        made = assign(RegionProblem(schedule.buffers, schedule.pairs, traffic, regions, pins, alignment), _plan)
+        made = _assigned(graph, with_copies(best.schedule, chosen), wanted, regions, alignment, chosen)
         if made is None:
             continue
-        cost = made.cost + home * (loads + sum(c.size_bytes - c.loads_bytes for c in chosen))
+        cost = made.assignment.cost + home * (loads + sum(c.size_bytes - c.loads_bytes for c in chosen))
         if cost < least:
-            cheapest, least = RegionSchedule(schedule, made, traffic, waits - sum(map(gain, chosen))), cost
+            cheapest, least = replace(made, waits=waits - sum(map(gain, chosen))), cost
         if chosen is not able:
             break
     return cheapest
@@ -327,28 +333,19 @@ def _with_transfers(
     for offers in Overlap(cycles, wanted.load_ahead, saved, every).offers(able):
         for made in offers:
             schedule = with_copies(best.schedule, made.chosen, made.starts)
-            pins = _pins(graph, schedule, wanted) | {staged_name(c.node, ROLE): region.name for c in made.chosen}
-            problem = RegionProblem(
-                schedule.buffers, schedule.pairs, traffic_of(graph, schedule), regions, pins, alignment
-            )
-            assignment = assign(problem, _plan)
-            if assignment is None:
+            assigned = _assigned(graph, schedule, wanted, regions, alignment, made.chosen)
+            if assigned is None:
                 continue
             # The DMA writes the copies: the core only waits for it.
             written = region.cost * sum(c.size_bytes for c in made.chosen)
             read = home * (loads - sum(c.loads_bytes for c in made.chosen))
-            cost = assignment.cost - written + read + made.waits
+            cost = assigned.assignment.cost - written + read + made.waits
             if cost < least:
-                cheapest = RegionSchedule(schedule, assignment, problem.traffic, waits - made.gain)
-                least = cost
+                cheapest, least = replace(assigned, waits=waits - made.gain), cost
             break
         if cheapest.schedule is not best.schedule and not made.waits:
             break
     return cheapest
-
-
-def _plan(buffers: Sequence[Buffer], distances: Sequence[Distance], alignment: int) -> Plan:
-    return plan(buffers, distances, alignment=alignment)
 
 
 def _without_constants(wanted: Regions, constant_bytes: int) -> tuple[Region, ...]:

@@ -6,12 +6,14 @@ questions about frozen values and writes nothing; `partition` asks and records e
 
 from __future__ import annotations
 
+import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from emitc.errors import Note, Reason, RefusalKind
+from emitc.errors import EmitcError, Note, Reason, RefusalKind, Where
 from emitc.ir import BoundNode, DType, Graph, Op
 from emitc.layer import Layer
 from emitc.program import Program, Requirement
@@ -31,8 +33,8 @@ class Settings:
     """
 
     target: Target
-    kernels: str
-    values: Mapping[str, str]
+    kernels: str = PORTABLE
+    values: Mapping[str, str] = field(default_factory=dict)
     operators: frozenset[type[Op]] = frozenset()
     variants: Mapping[int, str] = field(default_factory=dict)
     small: bool = False
@@ -42,6 +44,19 @@ class Settings:
     def value(self, name: str) -> str:
         """An option's value."""
         return self.values.get(name, "")
+
+    def library(self, name: str, title: str, why: str, folders: str) -> Path | None:
+        """The path of a kernel library of the user's, None where it is not asked for. name: of the backend and its option.
+
+        Raises EmitcError where the path is not given. why: it is needed. folders: that it has.
+        """
+        path = self.value(name)
+        if self.kernels not in (name, "auto") or (self.kernels == "auto" and not path):
+            return None
+        if not path:
+            hint = f"--{name} PATH, the folder that has its {folders}"
+            raise EmitcError(f"the path of {title} is not given", Where(option=f"--kernels {name}"), why, hint)
+        return Path(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +144,12 @@ def costs_more(cycles: float) -> Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why an accelerator does not take a node."""
-
-    index: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Offload:
-    """The graph with regions instead of the nodes that an accelerator takes, and why it does not take the others."""
+    """The graph with regions instead of the nodes that an accelerator takes, and why it does not take the others, by index."""
 
     graph: Graph
     regions: tuple[Region, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    refusals: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
 
 
@@ -217,6 +224,11 @@ class Coverage:
     op: type[Op]
     dtypes: tuple[DType, ...]
     formats: tuple[str, ...] = ("tflite",)
+
+
+def covers_of(module: str) -> Callable[[], tuple[Coverage, ...]]:
+    """The function `covers` of a module, which is loaded when it is called."""
+    return lambda: tuple(importlib.import_module(module).covers())
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from emitc.backends import registry
-from emitc.backends.choice import AUTO, Assignment, Choice, choose
-from emitc.backends.contract import PORTABLE, Backend, Offer, Refusal, Region, Settings
+from emitc.backends.contract import PORTABLE, Backend, Candidate, Offer, Region, Settings, costs_more
 from emitc.errors import CannotCompile, EmitcError, Note, Reason, Where
 from emitc.ir import BoundNode, Graph, GraphStep, Node
 from emitc.layer import Layer
@@ -158,10 +157,14 @@ def _offload(
         graph = offload.graph
         regions += [(name, region) for region in offload.regions]
         notes += offload.notes
-        for refusal in offload.refusals:
-            refused[refusal.index].append((name, Reason(refusal.reason)))
+        for index, why in offload.refusals.items():
+            refused[index].append((name, Reason(why)))
         if policy.fallback == "fail" and offload.refusals:
-            raise _fallback(name, nodes, offload.refusals)
+            (first, why), *_ = offload.refusals.items()
+            what = f"{name} does not take {len(offload.refusals)} of the operators"
+            where = Where(op=nodes[first].describe(), option="--fallback fail")
+            hint = "`emitc partition` lists them all; --fallback cpu lets the core run them"
+            raise CannotCompile(what, where, why, hint)
     return graph, regions, notes
 
 
@@ -209,13 +212,6 @@ def partition(
     return Partition(graph, rows, tuple(regions), backends, layers, tuple(notes), passes, steps, choices)
 
 
-def _fallback(name: str, nodes: Mapping[int, Node], refusals: Sequence[Refusal]) -> CannotCompile:
-    what, first = f"{name} does not take {len(refusals)} of the operators", refusals[0]
-    where = Where(op=nodes[first.index].describe(), option="--fallback fail")
-    hint = "`emitc partition` lists them all; --fallback cpu lets the core run them"
-    return CannotCompile(what, where, first.reason, hint)
-
-
 def _offers(bound: BoundNode, backends: Mapping[str, Backend], kernels: str) -> dict[str, Offer]:
     """The kernels for one node, by the library that has them."""
     libraries = [name for name, definition in registry().items() if definition.kernels and name in backends]
@@ -254,3 +250,116 @@ def require_expected(partition: Mapping[str, Any], text: str, file: str) -> None
         why = "; ".join(changes[:20]) + ("; ..." if len(changes) > 20 else "")
         hint = "check the options, or write the map anew with `emitc partition MODEL --json`"
         raise CannotCompile(what, where, why, hint)
+
+
+AUTO = "auto"
+"""The value of `--kernels` that takes the cheapest library for every node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Where one node of the source model runs.
+
+    kernel: template that prints it. reason: why there. cost: estimated cycles, 0 inside a region. refused: backend and
+    reason, of every other candidate. region: index of the node that stands for its region, -1 outside of any.
+    """
+
+    index: int
+    op_type: str
+    label: str
+    backend: str
+    kernel: str
+    reason: str
+    macs: int
+    cost: float
+    refused: tuple[tuple[str, Reason], ...]
+    region: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The kernel that a node gets, and all that it could have.
+
+    offers: by the library's name.  kernels: the value of `--kernels`. before: accelerators that do not take the node, and why.
+    backend, candidate: the library and its kernel. reason: why it is this library's. refused: every other kernel, and why.
+    flash: bytes of further constants that the kernel may have.
+    """
+
+    offers: Mapping[str, Offer]
+    kernels: str
+    before: tuple[tuple[str, Reason], ...]
+    backend: str
+    candidate: Candidate
+    reason: str
+    refused: tuple[tuple[str, Reason], ...]
+    flash: int = 0
+
+    def within(self, limit: int | None, flash: int | None = None) -> Choice:
+        """The choice with at most `limit` bytes of scratch, None for any number. flash: the new value, None for the old one."""
+        return choose(self.offers, self.kernels, self.before, limit, self.flash if flash is None else flash)
+
+    def assignment(self, node: Node, layer: Layer) -> Assignment:
+        """The row of the map for the node. layer: what the candidate makes of it."""
+        return Assignment(
+            index=node.index,
+            op_type=node.op_type,
+            label=node.label,
+            backend=self.backend,
+            kernel=layer.kernel_name,
+            reason=self.reason,
+            macs=layer.macs,
+            cost=self.candidate.cost,
+            refused=(*self.before, *self.refused),
+        )
+
+
+def choose(
+    offers: Mapping[str, Offer],
+    kernels: str,
+    before: tuple[tuple[str, Reason], ...],
+    limit: int | None = None,
+    flash: int = 0,
+) -> Choice:
+    """The library for one node, and its kernel. Arguments are as in `Choice`; limit: bytes of scratch, None for any number."""
+    taking = {name: offer.within(limit, flash) for name, offer in offers.items() if offer.candidates}
+    best = {name: offer.cheapest() for name, offer in taking.items()}
+    refused = tuple(reason for name, offer in offers.items() if name not in taking for reason in offer.refused)
+    if kernels == AUTO:
+        chosen = min(best, key=lambda name: (best[name].cost, name != PORTABLE))
+        rest = [name for name in best if name != chosen]
+        others = ", ".join(f"{name} {best[name].cost:.0f}" for name in rest)
+        reason = f"cheapest: {best[chosen].cost:.0f} cycles, {others}" if rest else "the only one that takes it"
+        refused += tuple((name, costs_more(best[name].cost)) for name in rest)
+    else:
+        chosen = kernels if kernels in best else PORTABLE
+        reason = "asked for" if chosen == kernels else f"{kernels} does not take it"
+    dearer = tuple((c.variant, costs_more(c.cost)) for c in taking[chosen].candidates if c is not best[chosen])
+    refused += (*taking[chosen].refused, *dearer)
+    return Choice(offers, kernels, before, chosen, best[chosen], reason, refused, flash)
+
+
+DEFAULT_SHARE = 0.05
+"""Of the constants of all layers: what faster kernels may add to them by default."""
+ANY = 1 << 62
+"""More scratch than any kernel needs."""
+
+
+def spend_flash(partition: Partition, constant_bytes: int, budget: int | None, *, small: bool) -> Partition:
+    """The partition with faster kernels for some nodes.
+
+    constant_bytes: of its layers. budget: the value of `--flash-budget`, which counts them too. small: code is to be small, so
+    that only a budget spends anything.
+    """
+    default = 0 if small else int(DEFAULT_SHARE * constant_bytes)
+    left = default if budget is None else budget - constant_bytes
+    offers = []
+    for index, choice in partition.choices.items():
+        now, faster = (choice.within(ANY, flash).candidate for flash in (0, max(left, 0)))
+        if faster.flash_bytes:
+            offers.append(((now.cost - faster.cost) / faster.flash_bytes, -index, faster.flash_bytes))
+    allowed = {}
+    for _, index, size in sorted(offers, reverse=True):
+        if size <= left:
+            allowed[-index] = size
+            left -= size
+    return partition.within({}, allowed) if allowed else partition

@@ -8,8 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from emitc.backends.contract import Settings
-from emitc.backends.flash_budget import spend_flash
-from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
+from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected, spend_flash
 from emitc.errors import CannotCompile, Code, EmitcError, Where
 from emitc.frontends.read import read_file
 from emitc.ir import Graph, GraphStep

@@ -10,7 +10,7 @@ from emitc.errors import Note, NoteCode, RefusalKind, shown
 from emitc.report.tables import listed, number, ratio
 
 if TYPE_CHECKING:
-    from emitc.backends.choice import Assignment
+    from emitc.backends.partition import Assignment
     from emitc.compiled import Compiled
     from emitc.program import Program
     from emitc.program.stepping import SteppedStage

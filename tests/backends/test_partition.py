@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from emitc.backends import kernel_choices, registry
-from emitc.backends.contract import PORTABLE, Backend, BackendDef, Offload, Refusal, Region, Settings
+from emitc.backends.contract import PORTABLE, Backend, BackendDef, Offload, Region, Settings
 from emitc.backends.partition import Partition, Policy, open_backends, partition, require_expected
 from emitc.backends.portable.backend import Portable
 from emitc.cli.main import cli
@@ -33,7 +33,7 @@ class Library(Backend):
 
     def __init__(self, price: float) -> None:
         self._price = price
-        self._portable = Portable(TARGET)
+        self._portable = Portable(Settings(TARGET))
 
     def supports(self, bound: BoundNode) -> str:
         return "" if bound.node.op_type == "CONV_2D" else f"no {bound.node.op_type.lower()}"
@@ -52,7 +52,7 @@ class Accelerator(Backend):
 
     def __init__(self, indices: frozenset[int]) -> None:
         self._indices = indices
-        self._portable = Portable(TARGET)
+        self._portable = Portable(Settings(TARGET))
 
     def lower(self, bound: BoundNode) -> Layer:
         return replace(self._portable.lower(bound), variant="accelerator")
@@ -60,11 +60,8 @@ class Accelerator(Backend):
     def offload(self, graph: Graph, keep: frozenset[int]) -> Offload:
         taken = [n for n in graph.nodes if n.index in self._indices - keep]
         regions = tuple(Region(n.index, (n.index,), 7, 64, 100) for n in taken)
-        refusals = tuple(
-            Refusal(n.index, "kept on the core" if n.index in keep else "too small")
-            for n in graph.nodes
-            if n not in taken
-        )
+        left = [n.index for n in graph.nodes if n not in taken]
+        refusals = {index: "kept on the core" if index in keep else "too small" for index in left}
         return Offload(replace(graph), regions, refusals, ("an accelerator is used",))
 
 
@@ -81,7 +78,7 @@ def graph() -> Graph:
 
 
 def partitioned(backends: Mapping[str, Backend], policy: Policy) -> Partition:
-    return partition(graph(), {PORTABLE: Portable(TARGET), **backends}, policy)
+    return partition(graph(), {PORTABLE: Portable(Settings(TARGET)), **backends}, policy)
 
 
 def by_type(found: Partition) -> dict[str, set[str]]:

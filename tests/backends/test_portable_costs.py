@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from emitc.backends.contract import Settings
 from emitc.backends.portable.backend import Known, Portable
 from emitc.compiler import compile_model
 from emitc.target import load_target, targets
@@ -22,7 +23,7 @@ def test_the_least_cost_is_that_of_the_kernel_that_a_node_gets(model: str) -> No
     looked, taken = Known(), Known()  # neither finds what the other has kept
     for small in (False, True):
         for target in map(load_target, targets()):
-            least = list(map(Portable(target, small=small, known=looked).least_cost, nodes))
-            assert least == list(map(Portable(target, small=small, known=taken).cost, nodes)), (target.name, small)
+            least = list(map(Portable(Settings(target, small=small), looked).least_cost, nodes))
+            assert least == list(map(Portable(Settings(target, small=small), taken).cost, nodes)), (target.name, small)
             kinds.add(tuple(least))
     assert len(kinds) > 4

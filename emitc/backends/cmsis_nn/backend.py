@@ -11,7 +11,7 @@ from emitc.backends.cmsis_nn.lowering import layer_of, refusal
 from emitc.backends.cmsis_nn.sources import Sources, source_index, sources_of
 from emitc.backends.cmsis_nn.versions import read_tree
 from emitc.backends.contract import Backend
-from emitc.backends.cost_table import cost_of
+from emitc.backends.kernel_library import cost_of
 from emitc.ir import BoundNode
 from emitc.layer import Layer
 from emitc.program import Guard, Program, Requirement

@@ -320,34 +320,19 @@ def transpose_conv_s8_reverse(version: Version, instructions: InstructionSet, ca
     return call.input.c * call.taps * call.filter.n if is_reversed(version, call) else 0
 
 
-BUFFER_SIZES: Mapping[str, Size] = MappingProxyType(
-    {
-        "arm_convolve_s8_get_buffer_size": convolve_s8,
-        "arm_convolve_1_x_n_s8_get_buffer_size": convolve_1_x_n_s8,
-        "arm_convolve_1x1_s8_fast_get_buffer_size": _none,
-        "arm_convolve_wrapper_s8_get_buffer_size": convolve_wrapper_s8,
-        "arm_convolve_s16_get_buffer_size": convolve_s16,
-        "arm_convolve_fast_s16_get_buffer_size": convolve_fast_s16,
-        "arm_convolve_wrapper_s16_get_buffer_size": convolve_wrapper_s16,
-        "arm_convolve_s4_get_buffer_size": convolve_s4,
-        "arm_convolve_1_x_n_s4_get_buffer_size": convolve_1_x_n_s4,
-        "arm_convolve_1x1_s4_fast_get_buffer_size": _none,
-        "arm_convolve_wrapper_s4_get_buffer_size": convolve_wrapper_s4,
-        "arm_depthwise_conv_s8_opt_get_buffer_size": depthwise_conv_s8_opt,
-        "arm_depthwise_conv_wrapper_s8_get_buffer_size": depthwise_conv_wrapper_s8,
-        "arm_depthwise_conv_s4_opt_get_buffer_size": depthwise_conv_s4_opt,
-        "arm_depthwise_conv_wrapper_s4_get_buffer_size": depthwise_conv_wrapper_s4,
-        "arm_depthwise_conv_fast_s16_get_buffer_size": depthwise_conv_fast_s16,
-        "arm_depthwise_conv_wrapper_s16_get_buffer_size": depthwise_conv_wrapper_s16,
-        "arm_fully_connected_s8_get_buffer_size": fully_connected_s8,
-        "arm_fully_connected_s16_get_buffer_size": _none,
-        "arm_avgpool_s8_get_buffer_size": avgpool,
-        "arm_avgpool_s16_get_buffer_size": avgpool,
-        "arm_svdf_s8_get_buffer_size": svdf_s8,
-        "arm_transpose_conv_s8_get_buffer_size": transpose_conv_s8,
-        "arm_transpose_conv_s8_get_reverse_conv_buffer_size": transpose_conv_s8_reverse,
-    }
+_SAME_NAMES: tuple[Size, ...] = (
+    *(convolve_s8, convolve_1_x_n_s8, convolve_wrapper_s8, convolve_s16, convolve_fast_s16, convolve_wrapper_s16),
+    *(convolve_s4, convolve_1_x_n_s4, convolve_wrapper_s4, depthwise_conv_s8_opt, depthwise_conv_wrapper_s8),
+    *(depthwise_conv_s4_opt, depthwise_conv_wrapper_s4, depthwise_conv_fast_s16, depthwise_conv_wrapper_s16),
+    *(fully_connected_s8, svdf_s8, transpose_conv_s8),
 )
+BUFFER_SIZES: Mapping[str, Size] = MappingProxyType({
+    **{f"arm_{size.__name__}_get_buffer_size": size for size in _SAME_NAMES},
+    **{f"arm_convolve_1x1_{bits}_fast_get_buffer_size": _none for bits in ("s8", "s4")},
+    **{f"arm_avgpool_{bits}_get_buffer_size": avgpool for bits in ("s8", "s16")},
+    "arm_fully_connected_s16_get_buffer_size": _none,
+    "arm_transpose_conv_s8_get_reverse_conv_buffer_size": transpose_conv_s8_reverse,
+})  # fmt: skip
 """Every function of the library that tells a size of a quantized operator's buffer, in bytes."""
 
 

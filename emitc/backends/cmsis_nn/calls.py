@@ -14,14 +14,13 @@ from emitc.backends.cmsis_nn.buffer_sizes import BUFFER_SIZES, Call, Dims, works
 from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.known_bugs import Remedy, Use, faults_of
 from emitc.backends.cmsis_nn.versions import Tree
+from emitc.backends.kernel_library import number
 from emitc.ir import BoundNode
 from emitc.kernels.shared.windows import Window
 from emitc.layer import Expression, Layer, LibraryCall, Scratch, Structure, Table
 from emitc.numerics.requantize import Clamp, Multiplier, activation_clamp
 
 VARIANT = "cmsis-nn"
-POINTER = "(void *)(uintptr_t)"
-"""The library's structures point to constants through pointers that could write; they never do."""
 NULL = Expression("NULL")
 _SIZE = "_get_buffer_size"
 GENERAL = {
@@ -149,10 +148,6 @@ class Arguments:
         for structure in self.structures:
             named |= dict.fromkeys(_TAKEN_BY.get(structure.role, (structure.role,)), reference(structure))
         return {**named, **self.others}
-
-
-def number(value: int) -> Expression:
-    return Expression(f"({value})" if value < 0 else str(value))
 
 
 def scaled(multiplier: str, shift: str, factor: Multiplier) -> dict[str, Expression]:

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
-from emitc.backends.cmsis_nn.calls import Arguments, Library, call_of, members_of, number, scaled
-from emitc.backends.pools import plain_pool_refusal
+from emitc.backends.cmsis_nn.calls import Arguments, Library, call_of, members_of, scaled
+from emitc.backends.kernel_library import number, same_shapes, softmax_factor, sum_factors
 from emitc.ir import BoundNode, DType
 from emitc.kernels.elementwise.arithmetic import Arithmetic, Mul
 from emitc.kernels.normalization.softmax import Softmax
@@ -14,15 +14,10 @@ from emitc.layer import Expression, Layer, Table
 from emitc.numerics.requantize import Multiplier, activation_clamp, multiplier_of
 
 _LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}
-_DIFFERENCE_BITS = 5
 
 
 def _bits(bound: BoundNode) -> str:
     return "s16" if bound.output.dtype is DType.INT16 else "s8"
-
-
-def pool_refusal(library: Library, bound: BoundNode) -> str:
-    return plain_pool_refusal(bound)
 
 
 def pool(library: Library, bound: BoundNode) -> Layer:
@@ -41,8 +36,7 @@ def pool(library: Library, bound: BoundNode) -> Layer:
 
 
 def arithmetic_refusal(library: Library, bound: BoundNode) -> str:
-    same = all(bound.input(position).shape == bound.output.shape for position in (0, 1))
-    return "" if same else "the function takes two tensors of one shape"
+    return "" if same_shapes(bound) else "the function takes two tensors of one shape"
 
 
 def arithmetic(library: Library, bound: BoundNode) -> Layer:
@@ -62,24 +56,12 @@ def arithmetic(library: Library, bound: BoundNode) -> Layer:
         factors = {"out": a.scale * b.scale / y.scale}
     else:
         left_shift = _LEFT_SHIFTS[y.dtype]
-        reach = 2 * max(a.scale, b.scale)
-        last = reach / ((1 << left_shift) * y.scale)
-        factors = {"input_1": a.scale / reach, "input_2": b.scale / reach, "out": last}
+        factors = dict(zip(("input_1", "input_2", "out"), sum_factors(bound, left_shift), strict=True))
         values["left_shift"] = number(left_shift)
     for name, factor in factors.items():
         values |= scaled(f"{name}_mult", f"{name}_shift", multiplier_of(factor))
     function = f"arm_elementwise_{'mul' if isinstance(op, Mul) else 'add'}_{_bits(bound)}"
     return library.called(function, Arguments((), values), operands=(0, 1))
-
-
-def softmax_refusal(library: Library, bound: BoundNode) -> str:
-    scale = _softmax_factor(bound)
-    return "" if 1.0 < scale < 2.0**31 - 1 else "the scale of its input leaves the range of the function"
-
-
-def _softmax_factor(bound: BoundNode) -> float:
-    """Input scale times beta, with 26 fractional bits."""
-    return bound.op(Softmax).beta * bound.input(0).scale * (1 << (31 - _DIFFERENCE_BITS))
 
 
 def _rows(bound: BoundNode) -> Dims:
@@ -95,9 +77,8 @@ def _softmax_values(bound: BoundNode, factor: Multiplier) -> dict[str, Expressio
 
 def softmax(library: Library, bound: BoundNode) -> Layer:
     """arm_softmax_s8 and arm_softmax_s8_s16, which return nothing."""
-    factor = multiplier_of(_softmax_factor(bound))
-    radius = ((1 << _DIFFERENCE_BITS) - 1) * (1 << (31 - _DIFFERENCE_BITS)) >> factor.shift
-    values = _softmax_values(bound, factor) | {"diff_min": number(-radius)}
+    factor, least = softmax_factor(bound)
+    values = _softmax_values(bound, factor) | {"diff_min": number(least)}
     function = "arm_softmax_s8_s16" if bound.output.dtype is DType.INT16 else "arm_softmax_s8"
     layer = library.called(function, Arguments((), values))
     return replace(layer, template="cmsis_nn/call_void", fallible=False)

@@ -6,7 +6,8 @@ rounds. Both are exact but at extremes, which are refused.
 
 import numpy as np
 
-from emitc.backends.cmsis_nn.calls import Library, number
+from emitc.backends.cmsis_nn.calls import Library
+from emitc.backends.kernel_library import number
 from emitc.ir import BoundNode, DType
 from emitc.kernels.mac.accumulation import bias_of, requantization, weights_of
 from emitc.kernels.shared.int16x8 import worst_sum

@@ -7,6 +7,7 @@ from emitc.backends.cmsis_nn import elementwise, mac
 from emitc.backends.cmsis_nn.calls import Library
 from emitc.backends.cmsis_nn.recurrent import lstm, lstm_refusal, svdf, svdf_refusal
 from emitc.backends.contract import Coverage
+from emitc.backends.kernel_library import plain_pool_refusal, softmax_refusal
 from emitc.ir import BoundNode, DType, Numerics, Op
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.conv_transpose import ConvTranspose
@@ -45,17 +46,22 @@ class Rule:
     images: bool = True
 
 
+def _of_node(refusal: Callable[[BoundNode], str]) -> Callable[[Library, BoundNode], str]:
+    """A refusal that no version of the library changes."""
+    return lambda library, bound: refusal(bound)
+
+
 _CONVOLUTION = Rule(("arm_convolve_wrapper",), mac.conv_2d, mac.conv_2d_refusal)
 _DEPTHWISE = Rule(("arm_depthwise_conv_wrapper",), mac.depthwise, mac.depthwise_refusal)
-_SOFTMAX = Rule(("arm_softmax",), elementwise.softmax, elementwise.softmax_refusal, images=False)
+_SOFTMAX = Rule(("arm_softmax",), elementwise.softmax, _of_node(softmax_refusal), images=False)
 _FOR_ALL_ACTIVATIONS: Mapping[type[Op], Rule] = {
     Conv2D: _CONVOLUTION,
     DepthwiseConv2D: _DEPTHWISE,
     FullyConnected: Rule(
         ("arm_fully_connected", "arm_convolve_wrapper"), mac.fully_connected, mac.fully_connected_refusal, images=False
     ),
-    AveragePool2D: Rule(("arm_avgpool",), elementwise.pool, elementwise.pool_refusal),
-    MaxPool2D: Rule(("arm_max_pool",), elementwise.pool, elementwise.pool_refusal),
+    AveragePool2D: Rule(("arm_avgpool",), elementwise.pool, _of_node(plain_pool_refusal)),
+    MaxPool2D: Rule(("arm_max_pool",), elementwise.pool, _of_node(plain_pool_refusal)),
     Add: Rule(("arm_elementwise_add",), elementwise.arithmetic, elementwise.arithmetic_refusal, images=False),
     Mul: Rule(("arm_elementwise_mul",), elementwise.arithmetic, elementwise.arithmetic_refusal, images=False),
 }

@@ -8,9 +8,10 @@ import numpy as np
 
 from emitc.backends.cmsis_nn import int16
 from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims, transpose_conv_second_bytes
-from emitc.backends.cmsis_nn.calls import GENERAL, NULL, POINTER, Arguments, Library, call_of, members_of, number, tile
+from emitc.backends.cmsis_nn.calls import GENERAL, NULL, Arguments, Library, call_of, members_of, tile
 from emitc.backends.cmsis_nn.known_bugs import Remedy
 from emitc.backends.cmsis_nn.versions import KernelSums
+from emitc.backends.kernel_library import POINTER, number
 from emitc.ir import BoundNode
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.conv_transpose import ConvTranspose, tflite_padding

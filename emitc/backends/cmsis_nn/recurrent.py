@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
-from emitc.backends.cmsis_nn.calls import POINTER, Arguments, Library, limits, number, reference, scaled
+from emitc.backends.cmsis_nn.calls import Arguments, Library, limits, reference, scaled
 from emitc.backends.cmsis_nn.mac import kernel_sums
+from emitc.backends.kernel_library import POINTER, number
 from emitc.ir import BoundNode, DType
 from emitc.kernels.recurrent import sequence_lstm_tflite as sequence
 from emitc.kernels.recurrent.svdf import BIAS, FEATURE, MEMORY, TIME, Svdf, X

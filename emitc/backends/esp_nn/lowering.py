@@ -11,7 +11,15 @@ import numpy as np
 from emitc.backends.contract import Coverage
 from emitc.backends.esp_nn.scratch import Shape, conv_bytes, depthwise_bytes, softmax_bytes
 from emitc.backends.esp_nn.tree import Chip
-from emitc.backends.pools import plain_pool_refusal
+from emitc.backends.kernel_library import (
+    POINTER,
+    number,
+    plain_pool_refusal,
+    same_shapes,
+    softmax_factor,
+    softmax_refusal,
+    sum_factors,
+)
 from emitc.ir import BoundNode, DType, Numerics, Op, Tensor
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
@@ -25,15 +33,11 @@ from emitc.layer import Expression, Layer, LibraryCall, Scratch, Structure, Tabl
 from emitc.numerics.requantize import Int64, Multiplier, activation_clamp, multiplier_of
 
 VARIANT = "esp-nn"
-_POINTER = "(void *)(uintptr_t)"
-"""The library's structures point to constants through pointers that could write; they never do."""
 _X, _Y, _WEIGHTS, _BIAS = Expression("x0"), Expression("y"), Expression(table="weights"), Expression(table="bias")
 _LARGEST = 1 << 15
 """Sizes are 16 bits in its functions, some of them signed."""
 _LEFT_SHIFT = 20
 """Bits by which the two inputs of a sum are widened, as in TensorFlow Lite."""
-_DIFFERENCE_BITS = 5
-"""Whole bits of the differences that softmax takes the exponential of, as in TensorFlow Lite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +49,8 @@ class Rule:
     images: bool = True
 
 
-def _number(value: int) -> Expression:
-    return Expression(f"({value})" if value < 0 else str(value))
-
-
 def _numbers(*values: int) -> tuple[Expression, ...]:
-    return tuple(map(_number, values))
+    return tuple(map(number, values))
 
 
 def _address(role: str) -> Expression:
@@ -172,7 +172,7 @@ def _convolution(chip: Chip, bound: BoundNode) -> Layer:
         dilation=_pair(1, 1),
         activation=f"{{.min = {clamp.low}, .max = {clamp.high}}}",
     )
-    factors = (("shift", Expression(_POINTER, "shift")), ("mult", Expression(_POINTER, "multiplier")))
+    factors = (("shift", Expression(POINTER, "shift")), ("mult", Expression(POINTER, "multiplier")))
     structures = (
         params,
         _dims("input_dims", shape.width, shape.height, channels),
@@ -216,7 +216,7 @@ def _dense(chip: Chip, bound: BoundNode) -> Layer:
         "call",
         f"esp_nn_fully_connected_{'per_ch_' if scale.per_channel else ''}s8",
         (
-            _X, *_numbers(-bound.input(0).zero_point, depth), _WEIGHTS, _number(0), _BIAS, _Y,
+            _X, *_numbers(-bound.input(0).zero_point, depth), _WEIGHTS, number(0), _BIAS, _Y,
             *_numbers(out, bound.output.zero_point), *factors, *_numbers(clamp.low, clamp.high),
         ),
         tables=_tables(bound, weights, bias, out if scale.per_channel else 0),
@@ -243,12 +243,11 @@ def _factors(bound: BoundNode) -> tuple[Multiplier, ...]:
     a, b, y = bound.input(0), bound.input(1), bound.output
     if isinstance(bound.node.op, Mul):
         return (multiplier_of(a.scale * b.scale / y.scale),)
-    reach = 2 * max(a.scale, b.scale)
-    return tuple(map(multiplier_of, (a.scale / reach, b.scale / reach, reach / ((1 << _LEFT_SHIFT) * y.scale))))
+    return tuple(map(multiplier_of, sum_factors(bound, _LEFT_SHIFT)))
 
 
 def _arithmetic_refusal(bound: BoundNode) -> str:
-    if any(bound.input(position).shape != bound.output.shape for position in (0, 1)):
+    if not same_shapes(bound):
         return "the function takes two tensors of one shape"
     if any(factor.shift > 0 for factor in _factors(bound)):
         return "the function takes no factor above one"
@@ -267,25 +266,13 @@ def _arithmetic(chip: Chip, bound: BoundNode) -> Layer:
     return replace(_call("call", f"esp_nn_{'mul' if product else 'add'}_elementwise_s8", values), operands=(0, 1))
 
 
-def _softmax_factor(bound: BoundNode) -> float:
-    """Input scale times beta, with 26 fractional bits."""
-    return bound.op(Softmax).beta * bound.input(0).scale * (1 << (31 - _DIFFERENCE_BITS))
-
-
-def _softmax_refusal(bound: BoundNode) -> str:
-    return (
-        "" if 1.0 < _softmax_factor(bound) < 2.0**31 - 1 else "the scale of its input leaves the range of the function"
-    )
-
-
 def _softmax(chip: Chip, bound: BoundNode) -> Layer:
-    factor, width = multiplier_of(_softmax_factor(bound)), bound.output.shape[-1]
-    radius = ((1 << _DIFFERENCE_BITS) - 1) * (1 << (31 - _DIFFERENCE_BITS)) >> factor.shift
+    (factor, least), width = softmax_factor(bound), bound.output.shape[-1]
     rows = bound.output.elements // width
     return _call(
         "softmax",
         "esp_nn_softmax_s8",
-        (_X, *_numbers(rows, width, factor.q31, factor.shift, -radius), _Y),
+        (_X, *_numbers(rows, width, factor.q31, factor.shift, least), _Y),
         check=("esp_nn_get_softmax_scratch_size", _numbers(width, rows), softmax_bytes(width)),
     )
 
@@ -298,7 +285,7 @@ RULES: Mapping[type[Op], Rule] = {
     MaxPool2D: Rule(_pool, plain_pool_refusal),
     Add: Rule(_arithmetic, _arithmetic_refusal, images=False),
     Mul: Rule(_arithmetic, _arithmetic_refusal, images=False),
-    Softmax: Rule(_softmax, _softmax_refusal, images=False),
+    Softmax: Rule(_softmax, softmax_refusal, images=False),
 }
 """The operators that have a function with the interpreter's bits."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from emitc.backends.contract import Offload, Refusal, Region, Settings
+from emitc.backends.contract import Offload, Region, Settings
 from emitc.backends.ethos_u import vela
 from emitc.backends.ethos_u.configurations import Accelerator
 from emitc.backends.ethos_u.driver import Driven, Edge
@@ -172,7 +172,7 @@ class EthosU(Driven):
             place = nodes.index(inside[0])
             nodes = [made if i == place else node for i, node in enumerate(nodes) if i == place or node not in inside]
             regions.append(Region(indices[0], indices, macs, region.edge_bytes, answer.cycles, 1, _CACHE_OPERATIONS))
-        refusals = tuple(Refusal(index, why) for index, why in sorted(reasons.items()))
+        refusals = dict(sorted(reasons.items()))
         used_tool = f"vela {vela.version()} for {self.accelerator}, {self.configuration.memory}"
         notes = (Note(NoteCode.TOOL, used_tool),) if compiled else ()
         if not compiled:

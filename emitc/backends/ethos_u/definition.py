@@ -1,6 +1,6 @@
 """The Ethos-U as the registry of backends knows it: its code is loaded where a compilation asks for it."""
 
-from emitc.backends.contract import Backend, BackendDef, Coverage, Settings
+from emitc.backends.contract import Backend, BackendDef, Settings, covers_of
 from emitc.errors import EmitcError, Where
 from emitc.kernels.npu.npu_command import NpuCommand
 
@@ -25,14 +25,8 @@ def _open(settings: Settings) -> Backend | None:
     # What the core would need for a node decides whether a region pays.
     from emitc.backends.portable.backend import Portable
 
-    return EthosU(settings, ACCELERATORS[chosen], Portable(settings.target).cost)
-
-
-def _covers() -> tuple[Coverage, ...]:
-    from emitc.backends.ethos_u.export_tflite import covers
-
-    return covers()
+    return EthosU(settings, ACCELERATORS[chosen], Portable(Settings(settings.target)).cost)
 
 
 _SUMMARY = "regions on Arm's Ethos-U55 and Ethos-U65, compiled by vela"
-BACKEND = BackendDef(NAME, _SUMMARY, _open, kernels=False, covers=_covers)
+BACKEND = BackendDef(NAME, _SUMMARY, _open, kernels=False, covers=covers_of("emitc.backends.ethos_u.export_tflite"))

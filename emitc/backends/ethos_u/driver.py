@@ -95,8 +95,6 @@ def _header_folder(path: Path) -> Path:
     for folder in (path, path / "include"):
         if (folder / "ethosu_driver.h").is_file():
             return folder
-    what, why = (
-        "there is no driver for the Ethos-U at this path",
-        "neither it nor its folder include has ethosu_driver.h",
-    )
+    what = "there is no driver for the Ethos-U at this path"
+    why = "neither it nor its folder include has ethosu_driver.h"
     raise EmitcError(what, Where(option=f"--ethosu-driver {path}"), why, "give the folder of Arm's Ethos-U core driver")

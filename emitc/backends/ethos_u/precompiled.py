@@ -58,7 +58,7 @@ class Commands(Driven):
             edge_bytes = sum(tensor.size_bytes for tensor, _ in (*inputs, *outputs))
             regions.append(Region(index, (index,), 0, edge_bytes, 0, 1, 2 * _REGIONS))
         what = "vela has compiled the file: what its NPU operators compute is not known"
-        return Offload(graph, tuple(regions), (), (Note(NoteCode.TOOL, what),))
+        return Offload(graph, tuple(regions), notes=(Note(NoteCode.TOOL, what),))
 
     def _sharing(self, graph: Graph, commands: Sequence[BoundNode]) -> None:
         """Finds the tensors that can lie where vela has placed them."""

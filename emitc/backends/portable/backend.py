@@ -3,10 +3,10 @@
 A node's kernel is the cheapest of those that the target can run, by `cost`; `--kernel opN=VARIANT` asks for another one.
 """
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from emitc.backends.contract import PORTABLE, Backend, Candidate, Offer, costs_more
+from emitc.backends.contract import PORTABLE, Backend, Candidate, Offer, Settings, costs_more
 from emitc.errors import EmitcError, Reason, RefusalKind, Where
 from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
@@ -50,27 +50,10 @@ class Portable(Backend):
 
     name = PORTABLE
 
-    def __init__(
-        self,
-        target: Target,
-        wanted: Mapping[int, str] | None = None,
-        *,
-        small: bool = False,
-        external: bool = False,
-        loaded: bool = False,
-        known: Known | None = None,
-    ) -> None:
-        """wanted: variants by a node's index. small, external, loaded: as in `Settings`.
-
-        known: shared by several targets for the same nodes.
-        """
-        self._target = target
-        self._wanted = wanted or {}
-        self._small = small
-        self._external = external
-        self._loaded = loaded
-        self._known = known or Known()
-        self._recent = Known()
+    def __init__(self, settings: Settings, known: Known | None = None) -> None:
+        """known: shared by several targets for the same nodes."""
+        self._settings, self._target, self._wanted = settings, settings.target, settings.variants
+        self._known, self._recent = known or Known(), Known()
 
     def supports(self, bound: BoundNode) -> str:
         """Everything: `check` has refused the rest."""
@@ -136,15 +119,15 @@ class Portable(Backend):
     def _variant(self, bound: BoundNode, variant: Variant) -> Candidate | Reason:
         """A variant's kernel for a node; or why the node does not get it, unless `--kernel` asks for it."""
         wanted = variant.name == self._wanted.get(bound.node.index)
-        if variant.fitted and self._small and not wanted:
+        if variant.fitted and self._settings.small and not wanted:
             text = "is printed for one layer, which --optimize size does without"
             return Reason(text, "", RefusalKind.CODE_SIZE)
         layer = self._layer(bound, variant.name, variant.lower)
         if isinstance(layer, str):
             return layer if isinstance(layer, Reason) else Reason(layer)
-        if self._external and (why := self._not_in_file(layer)):
+        if self._settings.external and (why := self._not_in_file(layer)):
             return Reason(why)
-        if layer.larger and self._small and not wanted:
+        if layer.larger and self._settings.small and not wanted:
             return Reason("takes more code than the portable kernel", "", RefusalKind.CODE_SIZE)
 
         def make() -> Layer:
@@ -167,7 +150,7 @@ class Portable(Backend):
         stream = stream_of(layer.spec, layer.params)
         if stream is None:
             return ""
-        if self._loaded:
+        if self._settings.loaded:
             return "lays weights out by their values, which nothing checks after the application has loaded them"
         needed = max(table.size_bytes for table in layer.tables if table.role == "weights")
         if needed <= stream.room_bytes:

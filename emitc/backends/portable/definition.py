@@ -3,15 +3,4 @@
 from emitc.backends.contract import PORTABLE, BackendDef
 from emitc.backends.portable.backend import Portable
 
-BACKEND = BackendDef(
-    PORTABLE,
-    "emitc's own kernels, for every core",
-    lambda settings: Portable(
-        settings.target,
-        settings.variants,
-        small=settings.small,
-        external=settings.external,
-        loaded=settings.loaded,
-    ),
-    kernels=True,
-)
+BACKEND = BackendDef(PORTABLE, "emitc's own kernels, for every core", Portable, kernels=True)

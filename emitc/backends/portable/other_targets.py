@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from emitc.backends.contract import Settings
 from emitc.backends.portable.backend import Known, Portable, cost_of
 from emitc.ir import BoundNode
 from emitc.target import Target, load_target, targets
@@ -52,13 +53,11 @@ def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTa
     for bound in nodes:
         known = Known(kept_bytes=None)  # the variants of one node share most of what they compute
         for features, (target, *_) in by_features.items():
-            own = Portable(target, small=small, known=known)
+            own = Portable(Settings(target, small=small), known)
             costs[features].append((cost_of(bound, target), own.least_cost(bound)))
     faster = []
     for features, alike in by_features.items():
-        portable, instructions = (
-            (sum(part) for part in zip(*costs[features], strict=True)) if costs[features] else (0, 0)
-        )
+        portable, instructions = map(sum, zip((0, 0), *costs[features], strict=True))
         for target in alike:
             factor = _COUNTED.get(target.name, 1.0) * portable / instructions if instructions else 1.0
             if portable > instructions and factor >= LEAST_FACTOR:

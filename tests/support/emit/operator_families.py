@@ -19,7 +19,7 @@ from unittest.mock import MagicMock, patch
 import pytest
 from onnx.shape_inference import InferenceError
 
-from emitc.backends.contract import PORTABLE
+from emitc.backends.contract import PORTABLE, Settings
 from emitc.backends.partition import Partition, Policy, partition
 from emitc.backends.portable import backend
 from emitc.backends.portable.backend import Portable, cost_of
@@ -48,7 +48,7 @@ KERNEL_TESTS = Path(__file__).resolve().parents[2] / "kernels"
 
 def portable(graph: Graph, target: str = "generic32") -> Partition:
     """Everything on emitc's own kernels."""
-    return partition(graph, {PORTABLE: Portable(load_target(target))}, Policy())
+    return partition(graph, {PORTABLE: Portable(Settings(load_target(target)))}, Policy())
 
 
 def _tests(name: str) -> Path:

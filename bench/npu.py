@@ -24,8 +24,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from emitc.backends.ethos_u import vela
-from emitc.backends.ethos_u.configurations import ACCELERATORS
 from emitc.backends.ethos_u.definition import NAME
+from emitc.backends.ethos_u.options import ACCELERATORS
 from emitc.backends.partition import Partition
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError, Refusals

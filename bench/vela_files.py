@@ -27,8 +27,8 @@ import numpy as np
 from bench.networks.vela import vela_net
 from bench.output import write_json
 from emitc.backends.ethos_u import vela
-from emitc.backends.ethos_u.configurations import ACCELERATORS
 from emitc.backends.ethos_u.definition import NAME
+from emitc.backends.ethos_u.options import ACCELERATORS
 from emitc.compiler import compile_model
 from emitc.frontends.tflite.npu import OPERATOR
 from emitc.frontends.tflite.reader import read_tflite

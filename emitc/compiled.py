@@ -10,8 +10,7 @@ from emitc.backends.partition import Partition
 from emitc.backends.portable.other_targets import FasterTarget, faster_targets
 from emitc.emit.licence import LICENSE
 from emitc.emit.manifest import partitions
-from emitc.emit.package import package_files, write_package
-from emitc.emit.profile import profile_files
+from emitc.emit.package import package_files, profile_files, write_package
 from emitc.emit.stack import StackBound
 from emitc.ir import Graph, GraphStep
 from emitc.options import Options

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +17,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from emitc.backends.contract import BackendDef
-    from emitc.backends.option import BackendOption
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOption:
+    """An option of the command line that belongs to a backend.
+
+    name: without the dashes; also its key in `Settings.values`. metavar: what its value is called in the help; "" for
+    a flag, whose value is "yes". choices: what it may be, () for anything.
+    """
+
+    name: str
+    help: str
+    metavar: str
+    choices: tuple[str, ...] = ()
+    default: str = ""
 
 
 def _packages() -> list[str]:

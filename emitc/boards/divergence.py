@@ -2,6 +2,9 @@
 
 The expected values are those of the same generated C, built for this machine with the layer hook. `emitc verify` says whether
 they are right; here only the board, its compiler and its flash are in question.
+
+The board's lines (templates/board/divergence.c.j2 lists them) are heard over a bad line. A board repeats itself: what one round has
+lost or damaged, a later one brings. Lines with the right checksum add up.
 """
 
 import re

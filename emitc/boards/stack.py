@@ -1,4 +1,7 @@
-"""The stack that a package needs, from the call graph that gcc writes while it compiles the package for its target."""
+"""The stack that a package needs, from the call graph that gcc writes while it compiles the package for its target.
+
+That of functions of the C library and of the compiler's is read from their instructions: Arm Thumb and RISC-V.
+"""
 
 import re
 from collections.abc import Iterable

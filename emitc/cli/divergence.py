@@ -9,10 +9,9 @@ import click
 from emitc.cli import options as shared
 from emitc.errors import EmitcError, Where, shown
 
-option = click.option(
+option = shared.flag(
     "--find-divergence",
-    is_flag=True,
-    help="Compare every layer with this machine's; name the first wrong layer and element, instead of measuring.",
+    "Compare every layer with this machine's; name the first wrong layer and element, instead of measuring.",
 )
 
 

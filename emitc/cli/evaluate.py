@@ -27,7 +27,7 @@ def number(text: str) -> float:
 @shared.path_option("--data", required=True, help="Samples with labels: .npz, .csv, or a folder for each class.")
 @shared.choice_option("--metric", "top1", "top1 | top5 | mse | auc, or a Python file with metric(outputs, labels).")
 @shared.path_option("--float", "float_model", help="The float model: compare with what its engine gives.")
-@click.option("--engine", is_flag=True, help="Compare every output with MODEL's own engine, too.")
+@shared.flag("--engine", "Compare every output with MODEL's own engine, too.")
 @click.option("--output-index", type=click.IntRange(0), default=0, show_default=True, help="The output that is judged.")
 @click.option("--scale", type=number, help="Factor on the values of the data, after --mean: a number, or as 1/255.")
 @click.option("--mean", type=number, help="Subtracted from the values of the data.")
@@ -114,7 +114,7 @@ def _failed(evaluation: Evaluation, least: float | None, drop: float | None) -> 
     metavar="NAME",
     help="heads | equalize | bias: change the float model; auto takes those that reduce the noise.",
 )
-@click.option("--auto-mixed", is_flag=True, help="With --test: raise operators to 16 bits until --max-drop is met.")
+@shared.flag("--auto-mixed", "With --test: raise operators to 16 bits until --max-drop is met.")
 @click.option("--max-drop", type=float, help="Accuracy that may be lost: 0.005 is half a point. Exit code 1 beyond it.")
 @click.option("--scale", type=number, help="Factor on the values of --test, after --mean: a number, or as 1/255.")
 @click.option("--mean", type=number, help="Subtracted from the values of --test.")

@@ -15,11 +15,10 @@ from typing import Any
 import click
 
 from emitc._version import __version__
-from emitc.cli import budget, divergence
+from emitc.cli import divergence
 from emitc.cli import options as shared
 from emitc.cli.check import UNCHECKED, check_line, check_option, checked, dump
-from emitc.cli.cost import cost
-from emitc.cli.diff import diff
+from emitc.cli.cost import budget_json, budget_options, cost, diff, limits_of, of_compiled, of_measurement
 from emitc.cli.evaluate import evaluate, quantize
 from emitc.cli.plan import plan
 from emitc.cli.profile import profile
@@ -56,16 +55,8 @@ def cli() -> None:
     """Compiles a quantized neural network into standalone C for a microcontroller, and proves it bit for bit."""
 
 
-cli.add_command(plan)
-cli.add_command(profile)
-cli.add_command(dump)
-cli.add_command(cost)
-cli.add_command(diff)
-cli.add_command(evaluate)
-cli.add_command(quantize)
-cli.add_command(report)
-cli.add_command(sweep)
-cli.add_command(weights)
+for command in (plan, profile, dump, cost, diff, evaluate, quantize, report, sweep, weights):
+    cli.add_command(command)
 
 
 @cli.command("compile", cls=shared.CompilingCommand)
@@ -82,12 +73,10 @@ cli.add_command(weights)
     callback=shared.one_board,
     help="Refuse a model that does not fit this board; sets the target.",
 )
-@click.option("--stack", is_flag=True, help="State the stack in the header, as the target's compiler finds it.")
-@click.option(
-    "--profile", is_flag=True, help="Add emitc_profile.h, which records when each layer ended (`emitc profile`)."
-)
-@click.option("--profile-layers", is_flag=True, help="With --profile: a record for each layer, however short it is.")
-@budget.budget_options
+@shared.flag("--stack", "State the stack in the header, as the target's compiler finds it.")
+@shared.flag("--profile", "Add emitc_profile.h, which records when each layer ended (`emitc profile`).")
+@shared.flag("--profile-layers", "With --profile: a record for each layer, however short it is.")
+@budget_options
 @check_option
 @shared.json_option
 def compile_command(
@@ -110,7 +99,7 @@ def compile_command(
             from emitc.boards.stack import measured
 
             compiled = measured(compiled)
-        rows = budget.of_compiled(compiled, budget.limits_of(values, compiled.program.name), board)
+        rows = of_compiled(compiled, limits_of(values, compiled.program.name), board)
         over = any(row.over for row in rows)
         if not over:
             compiled.write(output)
@@ -122,7 +111,7 @@ def compile_command(
 
         smaller = None if board else smaller_arena(compiled)
         summary = compiled.summary() | stated | {"smaller_arena": smaller and smaller.to_json()}
-        summary |= budget.budget_json(rows)
+        summary |= budget_json(rows)
         faster = [] if values["target"] or board else summary["faster_targets"]
         notes = compile_notes(compiled, faster)
         notes += (smaller.note(),) if smaller else ()
@@ -139,8 +128,8 @@ def compile_command(
 @shared.reference_option
 @shared.samples_options(0, 100000, 20)
 @shared.path_option("--vectors", help="Cases of an .npz file: in{i}_{k}, out{j}_{k}.")
-@click.option("--layers", is_flag=True, help="Compare every layer; name the first that differs.")
-@click.option("--sanitize", is_flag=True, help="Run under AddressSanitizer and UndefinedBehaviorSanitizer too.")
+@shared.flag("--layers", "Compare every layer; name the first that differs.")
+@shared.flag("--sanitize", "Run under AddressSanitizer and UndefinedBehaviorSanitizer too.")
 @shared.json_option
 def verify(as_json: bool, **values: Any) -> None:
     """Prove on this machine that the C of MODEL equals the framework's interpreter bit for bit."""
@@ -217,13 +206,13 @@ def partition_command(as_json: bool, **values: Any) -> None:
 )
 @shared.reference_option
 @shared.samples_options(1, 64, 3)
-@click.option("--layers", is_flag=True, help="Instructions of every layer.")
+@shared.flag("--layers", "Instructions of every layer.")
 @divergence.option
 @shared.path_option("--workdir", help="Keep the project here; default: a temporary one.")
 @click.option("--estimate-for", help="A real board with the same core: estimate cycles and time there.")
 @click.option("--memory", default="zero-wait", show_default=True, help="Timing of flash on a simulated core's RTL.")
 @shared.path_option("--rtl", help="Folder of a core's RTL that no package carries (rtl_hazard3).")
-@budget.budget_options
+@budget_options
 @shared.json_option
 def run(
     boards: tuple[str, ...],
@@ -257,9 +246,9 @@ def run(
             result = prove.on_emulator(compiled, board, workdir=folder, simulation=simulation, **options)
             runs.append((compiled, with_estimate_for(result, estimate_for) if estimate_for else result))
         match = all(result.match for _, result in runs)
-        limits = budget.limits_of(values, runs[0][0].program.name)
-        rows = [budget.of_measurement(result, limits) for _, result in runs]
-        measurements = [result.as_json() | budget.budget_json(own) for (_, result), own in zip(runs, rows, strict=True)]
+        limits = limits_of(values, runs[0][0].program.name)
+        rows = [of_measurement(result, limits) for _, result in runs]
+        measurements = [result.as_json() | budget_json(own) for (_, result), own in zip(runs, rows, strict=True)]
         texts = [
             run_text(compiled, result) + budget_text(own) for (compiled, result), own in zip(runs, rows, strict=True)
         ]
@@ -274,11 +263,11 @@ def run(
 @click.option("--board", required=True, multiple=True, callback=shared.one_board, help="A real board (`emitc boards`).")
 @shared.reference_option
 @shared.samples_options(1, 64, 3)
-@click.option("--layers", is_flag=True, help="Count every layer, by the core's counter.")
+@shared.flag("--layers", "Count every layer, by the core's counter.")
 @divergence.option
 @click.option("--port", help="Serial port; default: the only one that is attached by USB.")
 @shared.path_option("-o", "--output", help="Where the project goes; default: NAME-BOARD.")
-@click.option("--dry-run", is_flag=True, help="Write the project, touch no board.")
+@shared.flag("--dry-run", "Write the project, touch no board.")
 @click.option("--mlperf-tiny", "benchmark", help="Write the project that answers MLPerf Tiny's runner, such as kws01.")
 @shared.json_option
 def flash(

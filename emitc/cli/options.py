@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -19,7 +19,7 @@ import click
 from emitc.errors import Code, EmitcError, Refusals, Where, writing
 
 if TYPE_CHECKING:
-    from emitc.backends.option import BackendOption
+    from emitc.backends import BackendOption
     from emitc.compiled import Compiled
     from emitc.options import Options
     from emitc.planner.region_assignment import Region
@@ -51,21 +51,16 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 def _budget(text: str) -> int | str:
     """A number of bytes with the suffixes K and M as in --regions, or `min`."""
-    return text if text == "min" else _bytes(text, " nor min")
+    return text if text == "min" else size_in_bytes(text, " nor min")
 
 
-def _bytes(text: str, other: str = "") -> int:
+def size_in_bytes(text: str, other: str = "") -> int:
     """A number of bytes with the suffixes K and M as in --regions. other: what the text may be as well, for the message."""
     match = _BUDGET.fullmatch(text)
     if match is None:
         neither = "neither" if other else "not"
         raise click.BadParameter(f"{text!r} is {neither} a number of bytes such as 20000 or 20K{other}")
     return int(match["bytes"]) * _SCALES[match["scale"]]
-
-
-def size_in_bytes(text: str) -> int:
-    """A number of bytes with the suffixes K and M."""
-    return _bytes(text)
 
 
 def _regions(text: str) -> tuple[Region, ...] | str:
@@ -150,8 +145,27 @@ def print_result(content: dict[str, Any], as_json: bool, text: Callable[[], str]
                 raise
 
 
-json_option = click.option("as_json", "--json", is_flag=True, help="One JSON object on stdout.")
+def flag(name: str, help: str, *variable: str) -> Callable[[Function], Function]:
+    """An option without a value."""
+    return click.option(name, *variable, is_flag=True, help=help)
+
+
+def together(options: Sequence[Callable[[Any], Any]]) -> Callable[[Function], Function]:
+    """Several options as one, in the order of the help."""
+
+    def decorated(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorated
+
+
+json_option = flag("--json", "One JSON object on stdout.", "as_json")
 """--json on every command."""
+_FORCE = "Replace a file that emitc did not write; never the input, and never what is no regular file."
+force_option = flag("--force", _FORCE)
+"""--force on every command that writes a single file."""
 
 
 def one_board(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str | None:
@@ -159,14 +173,6 @@ def one_board(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
     if len(value) > 1:
         raise click.BadParameter(f"one board at a time, not {' and '.join(value)}", ctx, param)
     return value[0] if value else None
-
-
-force_option = click.option(
-    "--force",
-    is_flag=True,
-    help="Replace a file that emitc did not write; never the input, and never what is no regular file.",
-)
-"""--force on every command that writes a single file."""
 
 
 _OUTPUTS = ("output", "svg", "html")
@@ -279,11 +285,6 @@ def _key(option: BackendOption) -> str:
     return f"backend_{option.name.replace('-', '_')}"
 
 
-def compile_options(function: Function) -> Function:
-    """The model and the options of `emitc compile`, shared by every command that compiles one model."""
-    return click.argument("model", type=click.Path(path_type=Path))(model_options(function))
-
-
 _MODEL_OPTIONS = (
     click.option("--name", default="", help="C name of the model; default: from the file name."),
     click.option("--target", help="Target core (`emitc targets`); default: generic32, or the board's."),
@@ -308,14 +309,13 @@ _MODEL_OPTIONS = (
     ),
     click.option(
         "--flash-budget",
-        type=_bytes,
+        type=size_in_bytes,
         metavar="BYTES",
         help="Most bytes of constants; faster kernels take what the model leaves. Default: 5 % more than the model's.",
     ),
-    click.option(
+    flag(
         "--input-rows",
-        is_flag=True,
-        help="The model asks the application for the rows of its input while it runs; it is never whole in memory.",
+        "The model asks the application for the rows of its input while it runs; it is never whole in memory.",
     ),
     click.option(
         "--regions",
@@ -339,11 +339,7 @@ _MODEL_OPTIONS = (
         help="A fast region. Weights that a layer loads often are copied there before the layer runs.",
     ),
     click.option("--load-ahead", type=float, default=0.0, metavar="CYCLES", help=_LOAD_AHEAD),
-    click.option(
-        "--split-weights",
-        is_flag=True,
-        help="Write the constants of the layers to a file of their own, NAME_weights.c.",
-    ),
+    flag("--split-weights", "Write the constants of the layers to a file of their own, NAME_weights.c."),
     click.option(
         "--self-test",
         type=int,
@@ -358,13 +354,11 @@ _MODEL_OPTIONS = (
         metavar="FILE|model|numbers",
         help="Functions for the best classes of an output, with names: those of a text file, or those in the model file.",
     ),
-    click.option("--cpp", is_flag=True, help="Write NAME.hpp too, a C++11 class that holds the arena."),
+    flag("--cpp", "Write NAME.hpp too, a C++11 class that holds the arena."),
     click.option(
         "--model-licence", default="", metavar="SPDX-ID", help="Licence of the model, for the package to state."
     ),
-    click.option(
-        "--steps", is_flag=True, help="Functions that run one inference in steps: NAME_begin, _step and _cancel."
-    ),
+    flag("--steps", "Functions that run one inference in steps: NAME_begin, _step and _cancel."),
     click.option(
         "--max-step-cycles",
         type=click.IntRange(min=1),
@@ -395,11 +389,13 @@ _MODEL_OPTIONS = (
 """The options of `emitc compile`, in the order of its help."""
 
 
-def model_options(function: Function) -> Function:
-    """The options of `emitc compile` without its argument."""
-    for option in reversed(_MODEL_OPTIONS):
-        function = option(function)
-    return function
+model_options = together(_MODEL_OPTIONS)
+"""The options of `emitc compile` without its argument."""
+
+
+def compile_options(function: Function) -> Function:
+    """The model and the options of `emitc compile`, shared by every command that compiles one model."""
+    return click.argument("model", type=click.Path(path_type=Path))(model_options(function))
 
 
 def backends_of(values: dict[str, Any]) -> dict[str, str]:

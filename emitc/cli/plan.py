@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @shared.model_options
 @shared.path_option("--svg", help="Draw the arena, steps by addresses, to this file.")
 @shared.path_option("--html", help="The same drawing with a table, as one page.")
-@click.option("--pareto", is_flag=True, help="Show what smaller arenas cost, by estimate, instead of one plan.")
-@click.option("--together", is_flag=True, help="Plan several models in one arena; they never run at the same time.")
-@click.option("--concurrent", is_flag=True, help="With --together: they may run at the same time.")
+@shared.flag("--pareto", "Show what smaller arenas cost, by estimate, instead of one plan.")
+@shared.flag("--together", "Plan several models in one arena; they never run at the same time.")
+@shared.flag("--concurrent", "With --together: they may run at the same time.")
 @shared.path_option("-o", "--output", help="With --together: write the header NAME_together.h into this directory.")
 @shared.force_option
 @shared.json_option

@@ -71,8 +71,9 @@ def _page(path: Path, board: str | None, samples: int, values: dict[str, Any]) -
         return "sweep", sweep_page(name, rows), name
     from emitc.report.page.model import Findings, model_page
     from emitc.report.page.view import view_of
+    from emitc.target import load_board
 
-    described = _board(board)
+    described = load_board(board) if board else None
     if path.name == _MANIFEST:
         view = view_of(_manifest(path), str(path))
         skipped = "A package has no proof of its own: emitc verify proves the model."
@@ -81,12 +82,6 @@ def _page(path: Path, board: str | None, samples: int, values: dict[str, Any]) -
 
     compiled = shared.compiled_model({**values, "model": path}, *_compiled_for(described))
     return "model", compiled_page(compiled, described, samples), compiled.program.name
-
-
-def _board(name: str | None) -> Board | None:
-    from emitc.target import load_board
-
-    return load_board(name) if name else None
 
 
 def _compiled_for(board: Board | None) -> tuple[str, str]:

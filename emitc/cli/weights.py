@@ -8,12 +8,6 @@ import click
 from emitc.cli import options as shared
 
 
-def _mark() -> bytes:
-    from emitc.program.weights import MAGIC
-
-    return MAGIC.to_bytes(4, "little")
-
-
 @click.command("weights", cls=shared.CompilingCommand, short_help="Make the weights of MODEL for an existing package.")
 @click.argument("model", type=click.Path(path_type=Path))
 @shared.path_option(
@@ -42,11 +36,12 @@ def weights(
     with shared.reported(as_json):
         from emitc.emit.output_file import OutputFile
         from emitc.explore.weights_exchange import LARGEST_SIGNATURE, Signature, exchange
+        from emitc.program.weights import MAGIC
         from emitc.report.tables import number
 
         manifest = package / "manifest.json" if package.is_dir() else package
         read = (model, manifest, *filter(None, (signature, values["self_test_vectors"])))
-        file = OutputFile(output, "-o", _mark(), read, force)
+        file = OutputFile(output, "-o", MAGIC.to_bytes(4, "little"), read, force)
         file.check()
         data = shared.read_small(signature, LARGEST_SIGNATURE, "--signature") if signature else b""
         made = exchange(

@@ -47,6 +47,11 @@ def runtime_texts(program: Program) -> dict[str, str]:
     return {name: runtime_files()[name].read_text(encoding="ascii") for name in names}
 
 
+def profile_files(wanted: bool) -> dict[str, str]:
+    """The header that records when each layer ended, by its name; nothing where it is not wanted."""
+    return {name: runtime_files()[name].read_text(encoding="ascii") for name in ["emitc_profile.h"] * wanted}
+
+
 def package_files(
     program: Program,
     package: str,

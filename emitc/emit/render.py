@@ -14,12 +14,10 @@ from jinja2.runtime import Macro
 
 from emitc import c_names
 from emitc.emit import literals
-from emitc.emit.extensions import extensions
+from emitc.emit.facts import extensions, halves_to_even, limits, suffixes
 from emitc.emit.layer_call import layer_call
-from emitc.emit.quantizers import halves_to_even, limits
 from emitc.emit.self_test import checked_constants
 from emitc.emit.stack import StackBound
-from emitc.emit.suffixes import suffixes
 from emitc.emit.template_cache import TemplateCache
 from emitc.emit.trained_numbers import with_little_work, with_numbers, with_trained
 from emitc.emit.wrap import wrapped

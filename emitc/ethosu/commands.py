@@ -24,24 +24,10 @@ OperandScaling = Enum("OperandScaling", "BOTH FIRST SECOND", start=0)
 """Which operands of ADD and SUB are scaled: both by 16-bit factors, or one by a 32-bit multiplier and a shift."""
 
 
-class ElementwiseKind(Enum):
-    """Parameter of ELEMENTWISE."""
-
-    MUL = 0
-    ADD = 1
-    SUB = 2
-    MIN = 3
-    MAX = 4
-    LRELU = 5
-    ABS = 6
-    CLZ = 7
-    SHR = 8
-    SHL = 9
-
-    @property
-    def unary(self) -> bool:
-        """Whether there is no second operand."""
-        return self in (ElementwiseKind.LRELU, ElementwiseKind.ABS, ElementwiseKind.CLZ)
+ElementwiseKind = Enum("ElementwiseKind", "MUL ADD SUB MIN MAX LRELU ABS CLZ SHR SHL", start=0)
+"""Parameter of ELEMENTWISE."""
+UNARY = (ElementwiseKind.LRELU, ElementwiseKind.ABS, ElementwiseKind.CLZ)
+"""Those without a second operand."""
 
 
 @dataclass(frozen=True, slots=True)

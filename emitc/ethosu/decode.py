@@ -312,7 +312,7 @@ class _Decoder:
         ifm = self._input("IFM", shape)
         ifm2: npu.FeatureMap | int | None = None
         swapped, zero_point = False, 0
-        if not kind.unary:
+        if kind not in npu.UNARY:
             broadcast = registers.value("IFM2_BROADCAST")
             swapped = bool(broadcast & _SWAPPED)
             zero_point = registers.signed16("IFM2_ZERO_POINT")

@@ -156,7 +156,7 @@ def run_elementwise(command: npu.Elementwise, memory: Memory) -> None:
     kind, output = command.kind, command.output
     first = memory.read(command.ifm).astype(np.int64) - command.ifm.zero_point
     wide = command.ifm.element_bytes == 4
-    if kind.unary:
+    if kind in npu.UNARY:
         finish(_unary(kind, first, output), output, memory)
         return
     if isinstance(command.ifm2, npu.FeatureMap):

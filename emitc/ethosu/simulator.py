@@ -16,7 +16,7 @@ from emitc.ethosu.execute import run_convolution, run_elementwise, run_pooling
 from emitc.ethosu.memory import AccessFault, Memory, Ranges
 from emitc.ethosu.npu_faults import fault, unsupported
 from emitc.ethosu.rounding import Overflow
-from emitc.ethosu.weight_bits import StreamFault
+from emitc.ethosu.weights import StreamFault
 
 Region = Array | memoryview | bytearray | bytes
 """A region's memory; `bytes` for one that is only read."""

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from emitc.ir import Array, DType, Graph, Tensor
+from emitc.kernels import kernel_of
+from emitc.verify.reference import may_not_end
 from emitc.verify.samples import Sample, input_range, random_samples
 
 BOUNDARIES = ("least", "largest", "zero", "alternating")
@@ -33,3 +35,34 @@ def validation_inputs(graph: Graph, count: int, seed: int = 0, kinds: Sequence[s
     ports = [graph.tensor(name) for name in graph.inputs]
     boundaries = [tuple(_boundary(graph, tensor, kind) for tensor in ports) for kind in kinds]
     return [*boundaries, *random_samples(graph, count, seed)]
+
+
+_PER_ELEMENT, _PER_NODE = 60, 100_000
+"""Of the reference, in steps of an operator's `work`: fitted to the time that the corpus takes."""
+_ALL, _SOME = 10_000_000, 60_000_000
+"""Effort of one set of inputs up to which all kinds are taken by default, and up to which two are."""
+
+FEW: tuple[tuple[str, ...], int] = (BOUNDARIES[-1:], 1)
+"""The kinds of inputs at the ends of their ranges, and the number of random ones, that a large graph gets."""
+
+
+def effort(graph: Graph) -> int:
+    """Steps that the references take for one set of inputs, about."""
+    bound = list(graph.bound())
+    elements = sum(tensor.elements for node in bound for tensor in node.outputs)
+    return (
+        sum(kernel_of(operator).work(operator) for operator in bound) + _PER_ELEMENT * elements + _PER_NODE * len(bound)
+    )
+
+
+def default_inputs(graph: Graph) -> tuple[tuple[str, ...], int] | None:
+    """What a compilation takes unasked. None for a graph that takes too long for that, or has a loop that may not end."""
+    products = effort(graph)
+    if products > _SOME or may_not_end(graph):
+        return None
+    return (BOUNDARIES, 2) if products <= _ALL else FEW
+
+
+def thorough_inputs(graph: Graph) -> tuple[tuple[str, ...], int]:
+    """What a proof takes, and a compilation that is asked for it."""
+    return (BOUNDARIES, 6) if effort(graph) <= _SOME else FEW

@@ -50,10 +50,9 @@ from emitc.kernels.pooling.pool_ops import AveragePool2D
 from emitc.kernels.recurrent.dynamic_quantize_lstm import DynamicQuantizeLstm
 from emitc.kernels.recurrent.svdf import MEMORY, Svdf
 from emitc.kernels.reduction.mean import Reduction
-from emitc.verify.conv_transpose_bounds import steps_and_noise
 from emitc.verify.engine_values import completed, known_value, shown
 from emitc.verify.engines.contract import Array
-from emitc.verify.exact_sums import steps_of_sums
+from emitc.verify.exact_sums import steps_and_noise, steps_of_sums
 from emitc.verify.float_noise import noise
 from emitc.verify.rates import chance_of_more, highest_rate
 from emitc.verify.tally import finite

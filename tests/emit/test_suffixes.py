@@ -6,7 +6,7 @@ from pathlib import Path
 
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
-from emitc.emit.suffixes import meaning
+from emitc.emit.facts import meaning
 
 KWS = Path(__file__).resolve().parents[2] / "examples" / "models" / "kws_ref_int8.tflite"
 PLAIN_WORDS = {"late", "bias", "max", "min", "mve", "words", "last", "double", "float", "signed", "fpu"}

@@ -7,8 +7,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from emitc.ethosu.weight_bits import StreamFault, decode_weights
-from emitc.ethosu.weights import WeightLayout, channel_scales, kernel_weights, weight_order
+from emitc.ethosu.weights import StreamFault, WeightLayout, channel_scales, decode_weights, kernel_weights, weight_order
 from tests.support.npu.streams import scale_table, uncompressed, weight_stream
 
 LAYOUT = WeightLayout(

@@ -12,7 +12,7 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.ir import BoundNode
 from emitc.kernels.convolution.conv_transpose import ConvTranspose, reference
-from emitc.verify.conv_transpose_bounds import steps_and_noise
+from emitc.verify.exact_sums import steps_and_noise
 from emitc.verify.golden_run import golden_run
 from emitc.verify.operator_checks import OperatorCheck
 from emitc.verify.samples import random_samples

@@ -2,25 +2,28 @@
 
 Weights are the model's own: OHWI, or [1, H, W, C] of a depthwise convolution. A bias is that of the model, with the zero
 point taken out again where a pass has folded it in.
+
+With int16 activations sums are of 64 bits, but kernels add up to 512 products in 32; the requantization drops all but 31 bits of
+a result before it rounds. Both are exact but at extremes, which are refused.
 """
 
 import numpy as np
 
-from emitc.backends.cmsis_nn import int16
 from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims, transpose_conv_second_bytes
 from emitc.backends.cmsis_nn.calls import GENERAL, NULL, Arguments, Library, call_of, members_of, tile
 from emitc.backends.cmsis_nn.known_bugs import Remedy
 from emitc.backends.cmsis_nn.versions import KernelSums
 from emitc.backends.kernel_library import POINTER, number
-from emitc.ir import BoundNode
+from emitc.ir import BoundNode, DType
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.conv_transpose import ConvTranspose, tflite_padding
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.mac.accumulation import BIAS, WEIGHTS, model_bias, requantization, weights_of
+from emitc.kernels.mac.accumulation import BIAS, WEIGHTS, bias_of, model_bias, requantization, weights_of
 from emitc.kernels.matrix.fully_connected import FullyConnected
+from emitc.kernels.shared.int16x8 import worst_sum
 from emitc.kernels.shared.windows import Padding, Window
 from emitc.layer import Expression, Layer, Scratch, Structure, Table
-from emitc.numerics.requantize import Int64, Multiplier
+from emitc.numerics.requantize import INT32_MAX, Int64, Multiplier
 
 _PIXELS = 2
 """That share what is loaded of the weights: two in convolutions, more with MVE; one figure gives a copy rather less often."""
@@ -63,7 +66,7 @@ def _convolution(library: Library, function: str, bound: BoundNode, call: Call, 
     depthwise, channels = isinstance(op, DepthwiseConv2D), call.output.c
     weights = weights_of(bound).astype(np.int64)
     sums = weights.reshape(-1, channels).sum(axis=0) if depthwise else weights.reshape(channels, -1).sum(axis=1)
-    bias_type, typed_bias = int16.bias_of_call(library, function, bound)
+    bias_type, typed_bias = bias_of_call(library, function, bound)
     tables = _tables(bound, weights, model_bias(bound, sums, folded=op.zero_point_folded), bias_type)
     members = members_of(bound, op.activation, window) | {"ch_mult": number(channels // call.input.c)}
     c_type = "cmsis_nn_dw_conv_params" if depthwise else "cmsis_nn_conv_params"
@@ -88,7 +91,7 @@ def _conv_2d_call(bound: BoundNode) -> tuple[Call, Window]:
 
 def _suffix(bound: BoundNode) -> str:
     """The suffix of the function's name: the bits of activations and weights."""
-    if int16.is_wide(bound):
+    if is_wide(bound):
         return "s16"
     return "s4" if bound.input(WEIGHTS).dtype.packed else "s8"
 
@@ -99,7 +102,7 @@ def conv_2d_refusal(library: Library, bound: BoundNode) -> str:
     if suffix != "s8" and call.input.c != call.filter.c:
         return f"its functions for {'4-bit weights' if suffix == 's4' else 'int16 activations'} have no groups"
     function = f"arm_convolve_wrapper_{suffix}"
-    refused = int16.sums_refusal(library, function, bound, 0) if int16.is_wide(bound) else ""
+    refused = sums_refusal(library, function, bound, 0) if is_wide(bound) else ""
     return refused or library.fault(function, call)
 
 
@@ -109,7 +112,7 @@ def conv_2d(library: Library, bound: BoundNode) -> Layer:
 
 def depthwise_refusal(library: Library, bound: BoundNode) -> str:
     function = f"arm_depthwise_conv_wrapper_{_suffix(bound)}"
-    refused = int16.sums_refusal(library, function, bound, 3) if int16.is_wide(bound) else ""
+    refused = sums_refusal(library, function, bound, 3) if is_wide(bound) else ""
     return refused or library.fault(function, _conv_2d_call(bound)[0])
 
 
@@ -121,10 +124,10 @@ def fully_connected_refusal(library: Library, bound: BoundNode) -> str:
     """Weights with a zero point; of int16 activations sums that leave the function's."""
     if weights_of(bound).dtype != np.int8:
         return "weights with a zero point"
-    if not int16.is_wide(bound):
+    if not is_wide(bound):
         return ""
     function = "arm_convolve_wrapper_s16" if requantization(bound).per_channel else "arm_fully_connected_s16"
-    return int16.sums_refusal(library, function, bound, 0)
+    return sums_refusal(library, function, bound, 0)
 
 
 def fully_connected(library: Library, bound: BoundNode) -> Layer:
@@ -135,13 +138,13 @@ def fully_connected(library: Library, bound: BoundNode) -> Layer:
     scale = requantization(bound)
     if scale.per_channel:
         call = Call(Dims(1, 1, rows, depth), Dims(out, 1, 1, depth), Dims(1, 1, rows, out))
-        function = f"arm_convolve_wrapper_{'s16' if int16.is_wide(bound) else 's8'}"
+        function = f"arm_convolve_wrapper_{'s16' if is_wide(bound) else 's8'}"
         return _convolution(library, function, bound, call, Window(1, 1, Padding()))
     weights = weights_of(bound).astype(np.int64)
     sums = weights.sum(axis=1)
     bias = model_bias(bound, sums, folded=op.zero_point_folded)
     function = f"arm_fully_connected_{_suffix(bound)}"
-    tables = _tables(bound, weights, bias, int16.bias_of_call(library, function, bound)[0])[:2]
+    tables = _tables(bound, weights, bias, bias_of_call(library, function, bound)[0])[:2]
     call = Call(Dims(rows, 1, 1, depth), Dims(depth, 1, 1, out), Dims(rows, 1, 1, out))
     size = library.bytes_of(function, call)
     if size:
@@ -226,3 +229,47 @@ def transposed(library: Library, bound: BoundNode) -> Layer:
     tables = _tables(bound, w.array().astype(np.int64), biases)
     macs = bound.input(0).elements * w.elements // w.shape[3]
     return library.called(function, Arguments(structures), tables, scratch, macs)
+
+
+_RESULT_LIMIT = 1 << 30
+_BIAS_STRUCTURE = "cmsis_nn_bias_data"
+"""What convolutions take since a bias may have 32 bits."""
+
+
+def is_wide(bound: BoundNode) -> bool:
+    return bound.input(0).dtype is DType.INT16
+
+
+def has_short_sums(bound: BoundNode) -> bool:
+    """Whether sums are of 32 bits: those of int8 activations, or with an int32 bias."""
+    return not requantization(bound).reduced
+
+
+def _takes_structure(library: Library, function: str) -> bool:
+    parameters = library.tree.functions.get(function, ())
+    return any(_BIAS_STRUCTURE in parameter.c_type for parameter in parameters)
+
+
+def sums_refusal(library: Library, function: str, bound: BoundNode, channel_axis: int) -> str:
+    """Why the function's sums are not the interpreter's. channel_axis: dimension of the weights with output channels."""
+    if has_short_sums(bound):
+        taken = _takes_structure(library, function)
+        return "" if taken else f"{function} of CMSIS-NN {library.tree.version} takes no bias of 32 bits"
+    weights = weights_of(bound)
+    filters = np.moveaxis(weights, channel_axis, 0).astype(np.int64).reshape(weights.shape[channel_axis], -1)
+    none = np.zeros(len(filters), np.int64)
+    if int(filters.min()) == -128 and worst_sum(filters, none) > INT32_MAX:
+        return "with weights of -128 its sums of 512 products can leave 32 bits"
+    scale = requantization(bound)
+    shift = np.array(scale.shift, np.float64)
+    largest = worst_sum(filters, bias_of(bound, len(filters))) * float(np.exp2(shift).max())
+    return "" if largest < _RESULT_LIMIT else "its requantization loses results beyond 30 bits"
+
+
+def bias_of_call(library: Library, function: str, bound: BoundNode) -> tuple[str, Structure | None]:
+    """The type of the constant that holds the bias, and the structure around it where the function takes one."""
+    c_type = "int32_t" if has_short_sums(bound) else "int64_t"
+    if not is_wide(bound) or not _takes_structure(library, function):
+        return c_type, None
+    members = {"data": Expression(table="bias"), "is_int32_bias": number(int(has_short_sums(bound)))}
+    return c_type, library.structure("typed_bias", _BIAS_STRUCTURE, members, constant=False)

@@ -1,5 +1,5 @@
 """What the backend adds to the command line."""
 
-from emitc.backends.option import BackendOption
+from emitc.backends import BackendOption
 
 OPTIONS = (BackendOption("esp-nn", "ESP-NN on this machine: the folder with its include and src.", "PATH"),)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from emitc.backends.contract import Offload, Region, Settings
 from emitc.backends.ethos_u import vela
-from emitc.backends.ethos_u.configurations import Accelerator
 from emitc.backends.ethos_u.driver import Driven, Edge
 from emitc.backends.ethos_u.export_tflite import export, refusal
+from emitc.backends.ethos_u.options import Accelerator
 from emitc.backends.ethos_u.subgraphs import Cut, convex_regions, cut, in_order, shared_with
 from emitc.errors import EmitcError, Note, NoteCode, Where
 from emitc.ethosu.effects import scratch_effects

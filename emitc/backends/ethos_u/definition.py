@@ -20,7 +20,7 @@ def _open(settings: Settings) -> Backend | None:
     if not chosen:
         return None
     from emitc.backends.ethos_u.backend import EthosU
-    from emitc.backends.ethos_u.configurations import ACCELERATORS
+    from emitc.backends.ethos_u.options import ACCELERATORS
 
     # What the core would need for a node decides whether a region pays.
     from emitc.backends.portable.backend import Portable

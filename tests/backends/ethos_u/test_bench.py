@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.npu import RESULTS, Figures, measure, text
-from emitc.backends.ethos_u.configurations import ACCELERATORS
+from emitc.backends.ethos_u.options import ACCELERATORS
 
 MODELS = Path(__file__).resolve().parents[3] / "examples" / "models"
 NETS = (

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from emitc.backends.ethos_u.configurations import ACCELERATORS
 from emitc.backends.ethos_u.definition import NAME
+from emitc.backends.ethos_u.options import ACCELERATORS
 from emitc.backends.ethos_u.playback import Bytes, Call, source
 from emitc.boards import verify
 from emitc.compiled import Compiled

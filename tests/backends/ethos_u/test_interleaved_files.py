@@ -12,7 +12,7 @@ import pytest
 from bench.networks.vela import vela_net
 from bench.vela_files import RESULTS, WAYS, Figures, Way, measure, measure_own, text, vela_file, way_of
 from emitc.backends.ethos_u import precompiled as commands_module
-from emitc.backends.ethos_u.configurations import ACCELERATORS
+from emitc.backends.ethos_u.options import ACCELERATORS
 from emitc.backends.ethos_u.places import Command, preserved_tensors
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError

@@ -1,9 +1,69 @@
-"""What the ends of kernel names say, for the comment above the kernels."""
+"""What the printed files say of a program in addition to its values.
+
+That is which instructions beyond those of every core its kernels use, the limits of quantized types, and what the ends of the
+names of kernels mean.
+"""
 
 import re
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from emitc.program import Program
+from emitc.program import Port, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """Instructions that kernels of a program use. name: for messages. macro: of the runtime, 1 where a build has them."""
+
+    name: str
+    macro: str
+
+
+EXTENSIONS = {
+    "emitc_dsp": Extension("DSP extension", "EMITC_DSP"),
+    "emitc_fpu": Extension("float unit", "EMITC_FLOAT_HARDWARE"),
+    "emitc_mve": Extension("vector extension (MVE)", "EMITC_MVE"),
+    "emitc_rvv": Extension("vector extension of RISC-V", "EMITC_RVV"),
+    "emitc_xpulp": Extension("CORE-V extension (Xpulp)", "EMITC_XPULP"),
+}
+"""By the start of the names of the runtime's headers."""
+
+
+def extensions(program: Program) -> tuple[Extension, ...]:
+    """The instructions that its kernels use, and that plain C replaces on cores without them."""
+    # Kernels of every kind include emitc_fpu.h for its plain C: only those for float units ask for one.
+    names = {f"emitc_{step.variant}" for step in program.every_step}
+    names |= {header for header in program.headers if not header.startswith("emitc_fpu")}
+    starts = [start for start in EXTENSIONS if any(name.startswith(start) for name in names)]
+    return tuple(EXTENSIONS[start] for start in starts)
+
+
+_ENDS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-(2**15), 2**15 - 1), "uint16": (0, 2**16 - 1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Ends of a quantized type: the elements low and high, and their quotients of real value and scale."""
+
+    low: int
+    high: int
+    lowest: float
+    highest: float
+
+
+def limits(port: Port) -> Limits | None:
+    """Of a quantized tensor of 8 or 16 bits with one scale; None for every other one."""
+    ends = _ENDS.get(port.dtype)
+    if ends is None or port.zero_point is None:
+        return None
+    low, high = ends
+    return Limits(low, high, float(low - port.zero_point), float(high - port.zero_point))
+
+
+def halves_to_even(program: Program) -> bool:
+    """Whether the model's format rounds halves to the even neighbour when it quantizes: ONNX; TFLite away from zero."""
+    return program.origin.format == "onnx"
+
 
 _WORDS = MappingProxyType({
     "up": "halves are rounded up, which is enough where the output ends at its zero point",

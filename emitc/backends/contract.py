@@ -42,7 +42,6 @@ class Settings:
     loaded: bool = False
 
     def value(self, name: str) -> str:
-        """An option's value."""
         return self.values.get(name, "")
 
     def library(self, name: str, title: str, why: str, folders: str) -> Path | None:

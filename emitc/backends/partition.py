@@ -80,7 +80,6 @@ class Partition:
         return same and self.layers == other.layers and self.graph == other.graph
 
     def to_json(self) -> dict[str, Any]:
-        """partition.json."""
         total = sum(a.macs for a in self.assignments)
         names = dict.fromkeys(a.backend for a in self.assignments)
         cycles = {

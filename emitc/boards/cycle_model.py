@@ -265,7 +265,6 @@ class _Queue:
         return sum(self.bytes_left)
 
     def make(self, count: float) -> None:
-        """Makes so many bytes of them."""
         while count > 0 and self.bytes_left:
             first = min(count, self.bytes_left[0])
             count -= first

@@ -3,8 +3,8 @@
 The expected values are those of the same generated C, built for this machine with the layer hook. `emitc verify` says whether
 they are right; here only the board, its compiler and its flash are in question.
 
-The board's lines (templates/board/divergence.c.j2 lists them) are heard over a bad line. A board repeats itself: what one round has
-lost or damaged, a later one brings. Lines with the right checksum add up.
+The board's lines (templates/board/divergence.c.j2 lists them) are heard over a bad line. A board repeats itself: what one round
+has lost or damaged, a later one brings. Lines with the right checksum add up.
 """
 
 import re
@@ -161,7 +161,6 @@ class Search:
     unreadable: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """For --json."""
         first = self.divergence
         return {
             "board": self.board,

@@ -66,7 +66,6 @@ def addresses(path: Path, names: tuple[str, ...]) -> dict[str, int]:
 
 
 def _symbols(path: Path) -> list[Any]:
-    """The image's table of symbols."""
     with path.open("rb") as file:
         table = ELFFile(file).get_section_by_name(".symtab")
         return list(table.iter_symbols()) if isinstance(table, SymbolTableSection) else []

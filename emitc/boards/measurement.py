@@ -31,7 +31,6 @@ class Measurement(RunResult):
         return estimate.milliseconds if estimate is not None else None
 
     def as_json(self) -> dict[str, Any]:
-        """The object that `emitc run --json` prints."""
         return members(self, "model model_file model_sha256 target options") | RunResult.as_json(self)
 
     def _figures(self) -> tuple[tuple[str, object], ...]:
@@ -46,7 +45,6 @@ class Measurement(RunResult):
         )
 
     def __repr__(self) -> str:
-        """One line."""
         known = ", ".join(f"{value} {what}" for what, value in self._figures() if value is not None)
         return f"<Measurement of {self.model} on {self.board}: {'MATCH' if self.match else 'MISMATCH'}, {known}>"
 

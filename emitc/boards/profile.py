@@ -96,7 +96,6 @@ class ProfileReader:
         return self._broken("its checksum is right, and it is no line of a profile")
 
     def finish(self) -> None:
-        """No line follows."""
         if self._open is not None:
             self._problem(f"the profile of line {self._open.line} has no end: {self._arrived()}")
             self._open = None
@@ -246,7 +245,6 @@ class Profile:
         return tuple(Warned(WarningCode.RECORDS, what) for what in (*lost, *left_out))
 
     def to_json(self) -> dict[str, Any]:
-        """For `emitc profile --json`."""
         return {
             **members(self, "model=model.name model_file=model.file model_sha256=model.sha256 ticks_per_second=rate"),
             "runs": len(self.runs),

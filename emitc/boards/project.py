@@ -115,8 +115,9 @@ def begin_flash_project(model: str, board: Board, out: Path, *, layers: bool = F
     ]
     _write_ini(out, model, board, [f"default_envs = {board.name}"], [{"name": board.name, "lines": lines}])
     root = boards_dir()
+    (out / "src").mkdir(parents=True, exist_ok=True)
     for path in ("platform/runtime/emitc_board.h", "platform/runtime/print.c", "silicon/cycles.c", "silicon/stack.c"):
-        _copy(root / path, out / "src" / Path(path).name)
+        shutil.copyfile(root / path, out / "src" / Path(path).name)
     values = {"baud": BAUD, "period_ms": PERIOD_MS, "cycles_per_ms": board.clock_hz // 1000, "mlperf": mlperf}
     main = Path(_MAINS[pio.framework])
     _write(out / "src" / main, _render(f"main_{pio.framework}{main.suffix}.j2", **values))
@@ -203,11 +204,6 @@ def _tables(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
 
 def _render(template: str, **values: object) -> str:
     return environment().get_template(f"board/{template}").render(**values)
-
-
-def _copy(source: Path, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, path)
 
 
 def _write(path: Path, text: str) -> None:

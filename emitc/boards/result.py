@@ -143,7 +143,6 @@ class SimulatedCost:
 
     @property
     def cycles_per_instruction(self) -> float:
-        """Of the whole call."""
         return self.cycles / self.instructions
 
     def as_json(self) -> dict[str, Any]:
@@ -385,7 +384,6 @@ class SelfTestResult:
 
     @property
     def passed(self) -> bool:
-        """Whether the test found no fault."""
         return self.status == 0
 
     def as_json(self, unit: str) -> dict[str, Any]:

@@ -238,7 +238,6 @@ def _cache() -> Path:
 
 
 def _built(core: Core, files: Sequence[Path], scratch: Path, tools: _Tools, reset: int, where: Where) -> Path:
-    """The simulator in the folder `scratch`."""
     own, model = boards_dir() / "rtl", scratch / "model"
     files = [_verilatable(path, scratch) for path in files]
     command = [

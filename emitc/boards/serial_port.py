@@ -61,7 +61,9 @@ def read_lines(port: str, baud: int, seconds: float, where: Where) -> Iterator[s
                     rest = bytearray()
                 yield from (_text(line_bytes) for line_bytes in whole)
     except (serial.SerialException, OSError, ValueError) as error:
-        raise CannotCompile(f"the serial port {shown(port)} cannot be read", where, _reason(error), _HINT) from error
+        raise CannotCompile(
+            f"the serial port {shown(port)} cannot be read", where, (str(error) or type(error).__name__)[:200], _HINT
+        ) from error
     if rest:
         yield _text(rest)
 
@@ -80,7 +82,3 @@ def _opened(port: str, baud: int, until: float) -> Any:
 
 def _text(line: bytes | bytearray) -> str:
     return line[:LONGEST_LINE].decode("ascii", errors="replace").rstrip("\r")
-
-
-def _reason(error: Exception) -> str:
-    return (str(error) or type(error).__name__)[:200]

@@ -76,7 +76,6 @@ class TargetBuild:
         return image_sizes(self.work / "linked")
 
     def version(self) -> str:
-        """Name and version of the compiler."""
         return f"{self.prefix}gcc {self.output('gcc', '-dumpfullversion').strip()}"
 
     def _own(self) -> list[str]:

@@ -127,7 +127,6 @@ def of_compiled(compiled: Compiled, limits: Mapping[str, float], board: str | No
 
 
 def of_measurement(result: Measurement, limits: Mapping[str, float]) -> tuple[Compared, ...]:
-    """The limits against a measurement."""
     from emitc.explore.budget import Figure, compared
 
     if not limits:

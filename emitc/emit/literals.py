@@ -107,7 +107,6 @@ def elements(values: Sequence[float], c_type: str) -> str:
 
 
 def rows(table: Table) -> str:
-    """`elements` of a table."""
     return elements(table.values, table.c_type)
 
 

@@ -40,7 +40,6 @@ class CheckedConstants:
 
     @property
     def checked_bytes(self) -> int:
-        """Bytes that are read."""
         return sum(size for _, size in self.arrays)
 
 

@@ -21,5 +21,4 @@ class StackBound:
     outside: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """For the manifest."""
         return members(self, "bytes=size_bytes library_bytes compiler flags not_counted=outside")

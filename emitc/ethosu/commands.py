@@ -82,7 +82,6 @@ class FeatureMap:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of a value."""
         return np.dtype(self.dtype).itemsize
 
     @property

@@ -50,10 +50,8 @@ def decode(payload: bytes) -> npu.CommandStream:
 def _containers(payload: bytes) -> tuple[npu.Accelerator, tuple[int, ...]]:
     """The chip, and the one command stream."""
     if payload[:4] != _MAGIC or len(payload) % 4:
-        raise fault(
-            "this is no driver payload",
-            f"{len(payload)} bytes, first {payload[:4]!r}; COP1 and whole words are expected",
-        )
+        why = f"{len(payload)} bytes, first {payload[:4]!r}; COP1 and whole words are expected"
+        raise fault("this is no driver payload", why)
     words: tuple[int, ...] = struct.unpack(f"<{len(payload) // 4}I", payload)
     accelerator: npu.Accelerator | None = None
     stream: tuple[int, ...] | None = None
@@ -70,11 +68,8 @@ def _containers(payload: bytes) -> tuple[npu.Accelerator, tuple[int, ...]]:
             count = high << 16 | low
             if stream is not None or position + count > len(words):
                 why = f"one of {count} words is announced, {len(words) - position} are left"
-                raise fault(
-                    "the payload has a wrong command stream",
-                    why if stream is None else "there are two",
-                    f"word {position}",
-                )
+                why = why if stream is None else "there are two"
+                raise fault("the payload has a wrong command stream", why, f"word {position}")
             stream = words[position : position + count]
             position += count
         elif action != _NOP:
@@ -131,7 +126,7 @@ class _Decoder:
         if word.opcode == regs.ELEMENTWISE:
             return self._elementwise(self._member(npu.ElementwiseKind, word.parameter, "elementwise operation"))
         if word.opcode == regs.DMA_START:
-            return self._dma()
+            return npu.Dma(self._place, self._end_of_copy("SRC"), self._end_of_copy("DST"))
         if word.opcode in (regs.DMA_WAIT, regs.KERNEL_WAIT):
             return npu.Wait(self._place, word.opcode == regs.DMA_WAIT, word.parameter & 0xF)
         return None  # IRQ and PMU_MASK compute nothing
@@ -203,10 +198,10 @@ class _Decoder:
         activation = registers.value("ACTIVATION")
         kind, clip = activation & 0xFFF, activation >> 12
         if kind in (_TANH, _SIGMOID):
-            raise self._unsupported(
-                "the NPU's own tanh and sigmoid have no host model",
-                "vela's package has no table of them; it uses them for LSTM layers, and for LOGISTIC and TANH of int16",
+            why = (
+                "vela's package has no table of them; it uses them for LSTM layers, and for LOGISTIC and TANH of int16"
             )
+            raise self._unsupported("the NPU's own tanh and sigmoid have no host model", why)
         table = kind - _FIRST_TABLE if _FIRST_TABLE <= kind < _FIRST_TABLE + _TABLES else None
         if (kind != 0 and table is None) or clip not in (_CLIP_BY_TYPE, *_CLIPS):
             raise self._unsupported("unknown activation", f"ACTIVATION is 0x{activation:x}")
@@ -331,9 +326,6 @@ class _Decoder:
         return npu.Elementwise(
             self._place, ifm, self._output(), kind, ifm2, zero_point, swapped, scaling, scale_a, scale_b
         )
-
-    def _dma(self) -> npu.Dma:
-        return npu.Dma(self._place, self._end_of_copy("SRC"), self._end_of_copy("DST"))
 
     def _end_of_copy(self, side: str) -> npu.Span:
         """Bits 0 to 7 of the region's register are its number, bit 8 says internal memory, 9 and 10 strides."""

@@ -26,9 +26,8 @@ def driver_call(
     than 8 bases. Raises what `HostModel.invoke` raises.
     """
     if len(bases) > _MAX_BASES or len(bases) != len(sizes):
-        raise fault(
-            "the driver refuses the call", f"{len(bases)} base addresses and {len(sizes)} sizes; 8 are the most"
-        )
+        why = f"{len(bases)} base addresses and {len(sizes)} sizes; 8 are the most"
+        raise fault("the driver refuses the call", why)
     if payload_bytes < 4 or payload_bytes % 4:
         raise fault("the driver refuses the call", f"a payload of {payload_bytes} bytes is not made of words")
     for name, address in (("the payload", payload), *((f"base {i}", base) for i, base in enumerate(bases))):
@@ -45,12 +44,12 @@ def _memory(address: int, size: int) -> Array:
     return memory
 
 
-def host_callback(model: HostModel | None = None) -> Callable[..., int]:
+def host_callback() -> Callable[..., int]:
     """The hook for a host build of generated C: takes cffi's pointers and runs the call; 0.
 
     What it raises is printed by cffi, and the call returns -1: nothing can be raised through C.
     """
-    called = model or HostModel()
+    called = HostModel()
 
     def invoke(payload: Any, payload_bytes: int, bases: Any, sizes: Any, count: int) -> int:
         address = int(_ffi.cast("uintptr_t", payload))

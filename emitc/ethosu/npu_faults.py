@@ -21,6 +21,5 @@ def fault(what: str, why: str, place: str = "payload") -> NpuFault:
 
 def unsupported(what: str, why: str, place: str = "payload") -> NpuUnsupported:
     """An error that says the host model has no code for it."""
-    return NpuUnsupported(
-        what, Where(op=place), why, "compile for Ethos-U55 or Ethos-U65 with up to 256 MACs, int8 or int16"
-    )
+    hint = "compile for Ethos-U55 or Ethos-U65 with up to 256 MACs, int8 or int16"
+    return NpuUnsupported(what, Where(op=place), why, hint)

@@ -107,9 +107,8 @@ class Registers:
 
     def _pair(self, name: str) -> tuple[int, int]:
         if name not in self._values:
-            raise fault(
-                f"the register {name} is used before it is set", "its value after a reset is not defined", self.place
-            )
+            what = f"the register {name} is used before it is set"
+            raise fault(what, "its value after a reset is not defined", self.place)
         return self._values[name]
 
     def value(self, name: str) -> int:

@@ -67,13 +67,11 @@ def _value(value: Any) -> str:
     return f'"{shown(value, _WIDEST)}"' if isinstance(value, str) else repr(value)
 
 
-def _is_list_of_objects(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
-
-
 def _nested(value: Any) -> bool:
     """Whether a value has lines of its own: a list of objects, or an object that has such a list."""
-    return _is_list_of_objects(value) or (isinstance(value, dict) and any(map(_nested, value.values())))
+    if isinstance(value, dict):
+        return any(map(_nested, value.values()))
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 def lines_of(content: dict[str, Any], indent: str = "") -> Iterator[str]:

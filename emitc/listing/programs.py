@@ -68,7 +68,6 @@ def schedule_json(program: Program) -> dict[str, Any]:
 
 
 def plan_json(program: Program) -> dict[str, Any]:
-    """The arena as `emitc plan --json` has it."""
     return {"plan": memory_plan(program)}
 
 

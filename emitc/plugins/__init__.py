@@ -54,7 +54,6 @@ class Plugin:
         return tuple(name for kernel in self.kernels for name in (*kernel.tflite, *kernel.onnx))
 
     def to_json(self) -> dict[str, Any]:
-        """For the manifest."""
         files = {"file": self.file, "sha256": self.sha256, "operators": list(self.operators)}
         name, digest = self.template_file
         return files | ({"template": {"file": name, "sha256": digest}} if name else {})
@@ -82,11 +81,9 @@ class Plugins:
 
     @property
     def templates(self) -> tuple[tuple[str, str], ...]:
-        """Name and text of every template."""
         return tuple(template for plugin in self.loaded for template in plugin.templates)
 
     def to_json(self) -> dict[str, Any]:
-        """What the manifest's options say: nothing without plugins."""
         return {"plugins": [plugin.to_json() for plugin in self.loaded]} if self.loaded else {}
 
 
@@ -136,7 +133,6 @@ class _Loader:
         self.where = Where(option=f"--plugin {path.name}")
 
     def refusal(self, what: str, why: str, hint: str = _GUIDE) -> EmitcError:
-        """An error about the file."""
         return EmitcError(what, self.where, why, hint)
 
     def wrong(self, does: str, why: str, hint: str = _GUIDE) -> EmitcError:
@@ -257,7 +253,6 @@ class _Loader:
                 )
 
     def templates(self, module: ModuleType) -> tuple[tuple[tuple[str, str], ...], tuple[str, str]]:
-        """The texts by name, and the file that they are from."""
         own = getattr(module, "TEMPLATES", None)
         file = ("", "")
         if own is None:

@@ -36,7 +36,6 @@ def cost_text(cost: Cost) -> str:
 
 
 def partition_text(partition: dict[str, Any]) -> str:
-    """Who runs what, and why no other."""
     lines = [
         f"{b['backend']:<12} {number(b['nodes'])} operators, {number(b['macs'])} multiply-accumulates,"
         f" {number(b['estimated_cycles'])} cycles estimated"

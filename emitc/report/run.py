@@ -59,7 +59,6 @@ def run_text(compiled: Compiled, result: RunResult) -> str:
 
 
 def _self_test_rows(result: RunResult) -> list[tuple[str, object]]:
-    """What the model's own test said and costs."""
     test = result.self_test
     if test is None:
         return []
@@ -73,7 +72,6 @@ def _self_test_rows(result: RunResult) -> list[tuple[str, object]]:
 
 
 def _simulation_rows(result: RunResult) -> list[tuple[str, object]]:
-    """What a core's RTL says in addition to its cycles."""
     simulation = result.simulation
     if simulation is None:
         return []
@@ -88,7 +86,6 @@ def _simulation_rows(result: RunResult) -> list[tuple[str, object]]:
 
 
 def _estimate_rows(result: RunResult) -> list[tuple[str, object]]:
-    """Cycles by the model of the core."""
     estimate = result.estimate
     if estimate is None:
         return []

@@ -38,7 +38,6 @@ def emitc_identity() -> str:
 
 
 def base_identity() -> dict[str, str]:
-    """What every job depends on."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"emitc": emitc_identity(), "python": python, **_packages(_ALWAYS)}
 

@@ -1,7 +1,7 @@
 """The jobs of a sweep in their order, each with the key of everything that its result depends on."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -55,15 +55,13 @@ def jobs_of(spec: Spec) -> tuple[Job, ...]:
     """All jobs, models first. Raises EmitcError for a file that cannot be read."""
     base = base_identity()
     return tuple(
-        _job(
-            spec, base, _Choice(model, board, with_target(variant.options, target, kernels, budget), variant.name, data)
-        )
+        _job(spec, base, model, board, with_target(variant.options, target, kernels, budget), variant.name, data)
         for model in spec.models
         for target, board in spec.places
         for kernels in spec.kernels
         for budget in spec.budgets
         for variant in spec.variants
-        for data in _data_for(spec, model)
+        for data in tuple(data for data in spec.data if data.serves(model, spec.root)) or (None,)
     )
 
 
@@ -72,33 +70,20 @@ def with_target(options: Options, target: str, kernels: str, budget: int | str |
     return replace(options, target=target, kernels=kernels, ram_budget=budget)
 
 
-def _data_for(spec: Spec, model: Path) -> Sequence[Data | None]:
-    return [data for data in spec.data if data.serves(model, spec.root)] or [None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """One combination of everything that a sweep varies."""
-
-    model: Path
-    board: str
-    options: Options
-    variant: str
-    data: Data | None
-
-
-def _job(spec: Spec, base: dict[str, str], choice: _Choice) -> Job:
-    measure = spec.measure and _is_booted(choice.board)
+def _job(
+    spec: Spec, base: dict[str, str], model: Path, board: str, options: Options, variant: str, data: Data | None
+) -> Job:
+    measure = spec.measure and _is_booted(board)
     job = Job(
         key="",
-        model=choice.model,
-        label=choice.model.relative_to(spec.root).as_posix(),
-        sha256=model_sha256(choice.model),
-        board=choice.board,
-        variant=choice.variant,
-        options=replace(choice.options, package="platformio" if measure else "plain"),
-        data=choice.data,
-        data_sha256=data_sha256(choice.data.path) if choice.data else "",
+        model=model,
+        label=model.relative_to(spec.root).as_posix(),
+        sha256=model_sha256(model),
+        board=board,
+        variant=variant,
+        options=replace(options, package="platformio" if measure else "plain"),
+        data=data,
+        data_sha256=data_sha256(data.path) if data else "",
         verify=spec.verify,
         samples=spec.samples,
         measure=measure,

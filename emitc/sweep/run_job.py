@@ -76,7 +76,6 @@ def _same_files(job: Job) -> None:
 def row_of(
     job: Job, status: str, measurements: dict[str, Any], seconds: float, error: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """A row with its columns in order."""
     return job.described() | {"status": status} | measurements | {"seconds": round(seconds, 3), "error": error}
 
 

@@ -47,7 +47,6 @@ class Result:
         return all(row["status"] not in (MISMATCH, CRASHED) for row in self.rows)
 
     def summary(self) -> dict[str, Any]:
-        """For `emitc sweep --json`."""
         statuses = [row["status"] for row in self.rows]
         counts = {status: statuses.count(status) for status in dict.fromkeys((OK, *statuses))}
         return {"jobs": len(self.rows), "computed": self.computed, "seconds": round(self.seconds, 3), "status": counts}

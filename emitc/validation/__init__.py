@@ -161,7 +161,6 @@ class _Captured:
             runs.append(tuple(value for value in inputs if value is not None))
 
     def of(self, graph: Graph) -> list[Sample]:
-        """The runs of a graph."""
         return self._runs[id(graph)]
 
 

@@ -31,7 +31,6 @@ def _boundary(graph: Graph, tensor: Tensor, kind: str) -> Array:
 
 
 def validation_inputs(graph: Graph, count: int, seed: int = 0, kinds: Sequence[str] = BOUNDARIES) -> list[Sample]:
-    """One set of inputs of each kind, and `count` random ones."""
     ports = [graph.tensor(name) for name in graph.inputs]
     boundaries = [tuple(_boundary(graph, tensor, kind) for tensor in ports) for kind in kinds]
     return [*boundaries, *random_samples(graph, count, seed)]

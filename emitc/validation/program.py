@@ -84,7 +84,6 @@ class ProgramRun:
     # ---- values ----
 
     def expected(self, name: str) -> bytes:
-        """The bytes that a tensor has now."""
         return self.run.value(name).tobytes()
 
     def require(self, bound: BoundNode | None, operand: Operand | Port, place: Place, default: str = PLAN) -> None:

@@ -30,20 +30,8 @@ from emitc.target import BuildSupport
 from emitc.verify import host_dma
 
 WARNINGS = (
-    "-std=c11",
-    "-Wall",
-    "-Wextra",
-    "-Wpedantic",
-    "-Wconversion",
-    "-Wsign-conversion",
-    "-Wshadow",
-    "-Wcast-qual",
-    "-Wundef",
-    "-Wmissing-prototypes",
-    "-Wdouble-promotion",
-    "-Wvla",
-    "-Werror",
-    "-ffp-contract=off",
+    *("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wcast-qual"),
+    *("-Wundef", "-Wmissing-prototypes", "-Wdouble-promotion", "-Wvla", "-Werror", "-ffp-contract=off"),
 )
 SANITIZE = ("-g1", "-Og", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 GUARD_BYTES = 256
@@ -459,7 +447,6 @@ class HostModel:
         return results
 
     def begin(self) -> None:
-        """Starts an inference in steps."""
         self._call("begin")
 
     def step(self) -> bool:
@@ -467,7 +454,6 @@ class HostModel:
         return self._call("step", also=MORE) == MORE
 
     def cancel(self) -> None:
-        """Ends an inference in steps."""
         self._call("cancel")
 
     def _outputs(self) -> list[Array]:

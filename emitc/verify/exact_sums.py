@@ -73,7 +73,6 @@ def _along(q: Quantization, values: Sequence[float], rank: int) -> Float64:
 
 
 def _full(bound: BoundNode, weights: Float64) -> Float64:
-    """The sum of all weights of each output channel."""
     axis = {Conv2D: (1, 2, 3), DepthwiseConv2D: (0, 1, 2), FullyConnected: (1,)}.get(type(bound.node.op), ())
     return np.asarray(weights.sum(axis=axis))
 

@@ -34,7 +34,6 @@ class HostLayer:
 
     @property
     def elements(self) -> int:
-        """Of the shape."""
         return math.prod(self.shape)
 
     @property

@@ -36,7 +36,6 @@ class Divergence:
     max_abs_diff: float
 
     def to_json(self) -> dict[str, Any]:
-        """For `emitc verify --json`."""
         return asdict(self) | {"max_abs_diff": finite(self.max_abs_diff)}
 
 

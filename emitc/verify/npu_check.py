@@ -59,7 +59,6 @@ class NpuCheck:
     match: bool | None
 
     def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
         return asdict(self) | {"on_cpu": list(self.on_cpu)}
 
 

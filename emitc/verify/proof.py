@@ -28,7 +28,6 @@ class ArenaUse:
     filled: int
 
     def to_json(self) -> dict[str, Any]:
-        """For `emitc verify --json`."""
         return members(self, "region planned observed")
 
 
@@ -109,7 +108,6 @@ class Proof:
         return "layers quantize floats while they run, where the last bit of an exponential may become a step"
 
     def to_json(self) -> dict[str, Any]:
-        """For `emitc verify --json`."""
         operators = (
             {"no_engine": {"operators": self.no_engine[:-1], "why": self.no_engine[-1]}} if self.no_engine else {}
         )

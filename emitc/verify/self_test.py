@@ -119,7 +119,6 @@ def _crcs(run: Graph, samples: Sequence[Sample], outputs: Sequence[tuple[Check, 
 
 
 def _stored(program: Program, samples: Sequence[Sample]) -> Iterator[Constant]:
-    """The arrays of the inputs."""
     for i, port in enumerate(program.inputs):
         values = tuple(np.concatenate([sample[i].reshape(-1) for sample in samples]).tolist())
         what = f"input {i} of the self test, {len(samples)} cases one after another"

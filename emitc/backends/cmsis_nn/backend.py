@@ -48,11 +48,9 @@ class CmsisNn(Backend):
         return Library(tree, instructions, frozenset(source_index(tree, instructions)))
 
     def supports(self, bound: BoundNode) -> str:
-        """Why the library does not run the node, by the rules of `lowering`; "" where it does."""
         return refusal(self.library, bound)
 
     def cost(self, bound: BoundNode) -> float:
-        """The estimated cycles, by costs.toml."""
         return cost_of(_COSTS, bound, self.library.instructions.value)
 
     def lower(self, bound: BoundNode) -> Layer:

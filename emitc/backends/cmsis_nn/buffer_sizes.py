@@ -61,7 +61,6 @@ class Call:
 
     @property
     def taps(self) -> int:
-        """Positions of the window."""
         return self.filter.h * self.filter.w
 
 

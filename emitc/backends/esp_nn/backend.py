@@ -47,15 +47,12 @@ class EspNn(Backend):
         self._tree = read_tree(path)
 
     def supports(self, bound: BoundNode) -> str:
-        """Why the library does not run the node, by the rules of `lowering`; "" where it does."""
         return refusal(bound)
 
     def cost(self, bound: BoundNode) -> float:
-        """The estimated cycles, by costs.toml."""
         return cost_of(_COSTS, bound, self._chip.value)
 
     def lower(self, bound: BoundNode) -> Layer:
-        """A call."""
         return layer_of(self._chip, bound)
 
     def _sources(self, program: Program) -> tuple[str, ...]:
@@ -81,7 +78,6 @@ class EspNn(Backend):
         )
 
     def files(self, program: Program) -> dict[str, str]:
-        """The header that includes the library's."""
         return {"emitc_esp_nn.h": _HEADER}
 
     def runs_on(self, target: Target) -> bool:

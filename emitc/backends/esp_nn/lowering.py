@@ -20,7 +20,7 @@ from emitc.backends.kernel_library import (
     softmax_refusal,
     sum_factors,
 )
-from emitc.ir import BoundNode, DType, Numerics, Op, Tensor
+from emitc.ir import BoundNode, DType, Numerics, Op
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.elementwise.arithmetic import Add, Arithmetic, Mul
@@ -291,12 +291,7 @@ RULES: Mapping[type[Op], Rule] = {
 
 
 def covers() -> tuple[Coverage, ...]:
-    """The operators with a rule, for int8."""
     return tuple(Coverage(op, (DType.INT8,)) for op in RULES)
-
-
-def _too_large(tensors: Sequence[Tensor | None]) -> bool:
-    return any(size >= _LARGEST for tensor in tensors if tensor is not None for size in tensor.shape)
 
 
 def refusal(bound: BoundNode) -> str:
@@ -311,7 +306,7 @@ def refusal(bound: BoundNode) -> str:
         return f"emitc calls ESP-NN for int8; {x.value} to {y.value} is asked for"
     if rule.images and bound.input(0).shape[0] != 1:
         return "the function takes one image at a time"
-    if _too_large((*bound.inputs, bound.output)):
+    if any(t is not None and max(t.shape, default=0) >= _LARGEST for t in (*bound.inputs, bound.output)):
         return f"a size of {_LARGEST} or more, which its functions cannot count"
     return rule.refusal(bound)
 

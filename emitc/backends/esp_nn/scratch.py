@@ -47,7 +47,6 @@ class Shape:
 
     @property
     def pointwise(self) -> bool:
-        """Whether it is a product of matrices."""
         return self.window == 1 and not self.padded and self.stride_h == self.stride_w == 1
 
     @property

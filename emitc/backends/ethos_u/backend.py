@@ -247,7 +247,6 @@ def _used(answer: vela.Compiled) -> int:
 
 
 def _rounded_as_tflite(node: Node) -> Node:
-    """The node under the arithmetic that the NPU has."""
     return replace(node, op=replace(node.op, numerics=Numerics.TFLITE))
 
 

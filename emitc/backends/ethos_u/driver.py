@@ -55,7 +55,6 @@ class Driven(Backend):
         return Requirement(NAME, *what, ("emitc_npu.h",), cmake=cmake, zephyr=("ARM_ETHOS_U",))
 
     def files(self, program: Program) -> Mapping[str, str]:
-        """The function that calls the driver, and its header."""
         return {name: (_C / name).read_text(encoding="ascii") for name in ("emitc_npu.h", "emitc_npu.c")}
 
     def recorded(self, program: Program, runs: Sequence[Mapping[str, bytes]]) -> Mapping[str, str]:

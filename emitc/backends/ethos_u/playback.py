@@ -43,7 +43,6 @@ def _array(name: str, data: bytes) -> str:
 
 
 def source(calls: Sequence[Call]) -> str:
-    """emitc_npu.c for these calls."""
     arrays: list[str] = []
     parts: list[str] = []
     rows: list[str] = []

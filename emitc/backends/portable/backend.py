@@ -46,17 +46,15 @@ def cost_of(bound: BoundNode, target: Target, row: Variant | None = None) -> flo
 
 
 class Portable(Backend):
-    """The kernels under emitc/kernels, with their costs on one target."""
+    """The kernels under emitc/kernels, with their costs on one target. known: shared by several targets for the same nodes."""
 
     name = PORTABLE
 
     def __init__(self, settings: Settings, known: Known | None = None) -> None:
-        """known: shared by several targets for the same nodes."""
         self._settings, self._target, self._wanted = settings, settings.target, settings.variants
         self._known, self._recent = known or Known(), Known()
 
     def supports(self, bound: BoundNode) -> str:
-        """Everything: `check` has refused the rest."""
         return ""
 
     def cost(self, bound: BoundNode) -> float:

@@ -49,10 +49,6 @@ class Content:
         return header | self.rendered(templates, **more)
 
 
-def _no_files(content: Content) -> dict[str, str]:
-    return {}
-
-
 def _any_program(program: Program, kind: str) -> None:
     """Takes every program."""
 
@@ -70,7 +66,7 @@ class PackageKind:
 
     headers: str
     sources: str
-    files: Callable[[Content], dict[str, str]] = _no_files
+    files: Callable[[Content], dict[str, str]] = lambda content: {}
     has_example: bool = False
     require: Callable[[Program, str], None] = _any_program
     sequence: bool = False

@@ -61,7 +61,6 @@ def findings_of(compiled: Compiled) -> Findings:
 
 
 def model_page(view: View, findings: Findings) -> str:
-    """The page of a model; complete in itself."""
     layers = [replace(layer, inputs=findings.edges.get(layer.index, ())) for layer in view.layers]
     counted, unit = _counted(findings.run)
     return page(

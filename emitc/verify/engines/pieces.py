@@ -101,7 +101,6 @@ class _Buffer:
         self._schema, self._data = schema, None if data is None else bytes(bytearray(data))
 
     def Pack(self, builder: Any) -> int:
-        """Writes it."""
         place = None
         if self._data is not None:
             builder.StartVector(1, len(self._data), _ALIGNMENT)

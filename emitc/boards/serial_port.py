@@ -61,9 +61,8 @@ def read_lines(port: str, baud: int, seconds: float, where: Where) -> Iterator[s
                     rest = bytearray()
                 yield from (_text(line_bytes) for line_bytes in whole)
     except (serial.SerialException, OSError, ValueError) as error:
-        raise CannotCompile(
-            f"the serial port {shown(port)} cannot be read", where, (str(error) or type(error).__name__)[:200], _HINT
-        ) from error
+        why = (str(error) or type(error).__name__)[:200]
+        raise CannotCompile(f"the serial port {shown(port)} cannot be read", where, why, _HINT) from error
     if rest:
         yield _text(rest)
 

@@ -4,7 +4,7 @@ A manifest of a folder is a file of somebody's: every value is checked for its t
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -125,6 +125,11 @@ def _real(value: object) -> float | None:
     raise TypeError(f"{str(value)[:40]!r} is no number")
 
 
+def _read(read: Callable[[object], Any], content: Mapping[str, Any], names: str) -> dict[str, Any]:
+    """Values of an object of the manifest; names: `name`, or `name=key` for one under another key."""
+    return {name: read(content[key or name]) for name, _, key in (stated.partition("=") for stated in names.split())}
+
+
 def _view(m: dict[str, Any]) -> View:
     stages = _list(m["schedule"], MOST_LAYERS)
     memory = m["memory"]
@@ -140,34 +145,25 @@ def _view(m: dict[str, Any]) -> View:
         (_text(region["name"]), _number(region["arena_bytes"]), _text(region.get("claim", region.get("proof", ""))))
         for region in _list(memory.get("regions", []), 64)
     )
+    codes = _list(m.get("note_codes", []), MOST_LAYERS)
+    notes = zip_longest(_list(m["notes"], MOST_LAYERS), codes, fillvalue="")
     return View(
-        name=_text(m["name"]),
-        file=_text(m["model"]["file"]),
-        sha256=_text(m["model"]["sha256"]),
-        producer=_text(m["model"]["producer"]),
-        emitc=_text(m["emitc_version"]),
-        target=_text(m["target"]),
+        **_read(_text, m, "name emitc=emitc_version target"),
+        **_read(_text, m["model"], "file sha256 producer"),
         options=dict(m["options"]),
         inputs=tuple(map(_port, m["inputs"])),
         outputs=tuple(map(_port, m["outputs"])),
         layers=tuple(_layer(layer, where, used) for layer in layers),
         stages=tuple(_stage_text(stage, ops) for stage in stages),
         buffers=buffers,
-        arena_bytes=_number(memory["arena_bytes"]),
-        bound_bytes=_number(memory["lower_bound_bytes"]),
+        **_read(_number, memory, "arena_bytes bound_bytes=lower_bound_bytes"),
         proven=memory["proven"] is True,
         peak_stage=_number(memory["peak"]["step"], MOST_LAYERS, -1),
         proof=_text(memory["proof"]),
         regions=regions,
-        state_bytes=_number(m["state_bytes"]),
-        constant_bytes=_number(m["constant_bytes"]),
+        **_read(_number, m, "state_bytes constant_bytes"),
         macs=_number(m["macs"], 1 << 60),
-        notes=tuple(
-            f"{_text(note)} ({_text(code)})" if code else _text(note)
-            for note, code in zip_longest(
-                _list(m["notes"], MOST_LAYERS), _list(m.get("note_codes", []), MOST_LAYERS), fillvalue=""
-            )
-        ),
+        notes=tuple(f"{_text(note)} ({_text(code)})" if code else _text(note) for note, code in notes),
         passes=tuple(
             (_text(p["name"]), _number(p["changes"]), _number(p["nodes_before"]), _number(p["nodes_after"]))
             for p in _list(m["passes"], 1000)
@@ -178,14 +174,8 @@ def _view(m: dict[str, Any]) -> View:
 def _port(port: dict[str, Any]) -> Port:
     shape = tuple(_number(size) for size in _list(port["shape"], 16))
     zero = port["zero_point"]
-    return Port(
-        _text(port["name"]),
-        _text(port["dtype"]),
-        shape,
-        _number(port["bytes"]),
-        _real(port["scale"]),
-        None if zero is None else _number(zero, 1 << 32, -(1 << 32)),
-    )
+    point = None if zero is None else _number(zero, 1 << 32, -(1 << 32))
+    return Port(_text(port["name"]), _text(port["dtype"]), shape, _number(port["bytes"]), _real(port["scale"]), point)
 
 
 def _buffer(buffer: dict[str, Any], ends: Mapping[str, str], stages: int) -> Buffer:
@@ -245,15 +235,12 @@ def _layer(layer: dict[str, Any], where: Mapping[int, int], used: list[int]) -> 
     index = _number(layer["index"])
     stage = where.get(index, -1)
     return Layer(
-        index,
-        _text(layer["op"]),
-        first_name(_text(layer["name"])),
-        _text(layer["backend"]),
-        _text(layer["kernel"]),
-        _text(layer["variant"]),
-        _number(layer["macs"], 1 << 60),
-        _number(layer["constant_bytes"]),
-        sum(_number(output["bytes"]) for output in _list(layer["outputs"], MOST_LAYERS)),
-        stage,
-        used[stage] if stage >= 0 else 0,
+        index=index,
+        **_read(_text, layer, "op backend kernel variant"),
+        name=first_name(_text(layer["name"])),
+        macs=_number(layer["macs"], 1 << 60),
+        constant_bytes=_number(layer["constant_bytes"]),
+        output_bytes=sum(_number(output["bytes"]) for output in _list(layer["outputs"], MOST_LAYERS)),
+        stage=stage,
+        arena_bytes=used[stage] if stage >= 0 else 0,
     )

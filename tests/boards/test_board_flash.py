@@ -351,8 +351,8 @@ def test_any_answer_is_an_answer_and_none_is_not() -> None:
     with http.server.HTTPServer(("127.0.0.1", 0), Refuse) as server:
         url = f"http://127.0.0.1:{server.server_port}"
         threading.Thread(target=server.handle_request, daemon=True).start()
-        assert download.answers(url)
-    assert not download.answers(url)
+        assert flash_module.answers(url)
+    assert not flash_module.answers(url)
 
 
 def test_the_build_is_shown_while_it_runs(attached: Path) -> None:

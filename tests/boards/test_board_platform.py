@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emitc.boards import boot, build
+from emitc.boards import build, run
 from emitc.boards.elf import addresses, image_sizes
 from emitc.boards.project import write_qemu_project
 from emitc.boards.run_model import Firmware
@@ -82,6 +82,6 @@ def test_the_projects_own_upload_boots_it_and_a_firmware_that_fails_fails_it(tmp
 def test_nothing_that_a_firmware_prints_is_lost_where_the_reader_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """QEMU writes its console without waiting: a full pipe would take a part of a line."""
     written = "import os; os.set_blocking(1, False); count = os.write(1, b'x' * 300_000 + b'\\r\\n')"
-    monkeypatch.setattr(boot, "_qemu_command", lambda *_: [sys.executable, "-c", written])
-    printed = boot.boot(load_board("qemu_m4"), Path("none.elf"), (), timeout=60.0)
+    monkeypatch.setattr(run, "_qemu_command", lambda *_: [sys.executable, "-c", written])
+    printed = run.boot(load_board("qemu_m4"), Path("none.elf"), (), timeout=60.0)
     assert printed == "x" * 300_000 + "\n"

@@ -37,11 +37,11 @@ class Parsed:
 Parser = Callable[[SourceNode], Parsed]
 
 
-def parser(op: Op, inputs: int = 1) -> Parser:
-    """The parser of an operator without attributes: all of its `inputs` inputs are operands."""
+def parser(op: Op, inputs: int = 1, outputs: int = 1) -> Parser:
+    """The parser of an operator without attributes: all of its inputs are operands."""
 
     def parse(node: SourceNode) -> Parsed:
-        node.counts((inputs, inputs))
+        node.counts((inputs, inputs), (outputs, outputs))
         return Parsed(op, tuple(range(inputs)))
 
     return parse

@@ -207,8 +207,7 @@ def check(bound: BoundNode) -> None:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's function of integers, which wrap; otherwise the real function."""
-    x, op = inputs[0], bound.op(Function)
-    assert x is not None
+    x, op = operand(bound, inputs, 0), bound.op(Function)
     if _quantized(bound):
         return (
             quantized_functions.function_results(bound, op.name, x.astype(np.int64)).astype(bound.output.dtype.value),
@@ -261,8 +260,7 @@ def check_predicate(bound: BoundNode) -> None:
 
 def predicate_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's isnan, or an infinity that counts."""
-    x, op = inputs[0], bound.node.op
-    assert x is not None
+    x, op = operand(bound, inputs, 0), bound.node.op
     if not isinstance(op, IsInf):
         return (np.isnan(x),)
     return (np.isinf(x) & np.where(np.signbit(x), op.negative, op.positive),)
@@ -332,8 +330,7 @@ def _check_clip(bound: BoundNode) -> None:
 
 def _clip_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """First the lower bound, then the upper."""
-    x, (low, high) = inputs[0], _bounds(bound)
-    assert x is not None
+    x, (low, high) = operand(bound, inputs, 0), _bounds(bound)
     if _compares_numbers(bound):
         return (np.minimum(np.maximum(x, np.array(low, x.dtype)), np.array(high, x.dtype)),)
     return (real_reference(bound, FUNCTIONS["Clip"], (low, high), x),)

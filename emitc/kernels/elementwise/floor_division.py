@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op
-from emitc.kernels.contract import KernelDef
-from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types, two_operands
+from emitc.kernels.contract import KernelDef, parser
+from emitc.kernels.shared.broadcast import broadcast_layer, output_shapes, require_broadcast, same_types
 from emitc.kernels.shared.pointwise import SIGNED, UNSIGNED, operand, parser_of, require_types
 from emitc.layer import Formula, Layer
 
@@ -105,7 +105,6 @@ KERNELS = (
     KernelDef(
         Modulo, "remainder of a division, broadcasting", _ONNX_TYPES, (), None, check, reference, lower,
         output_shapes=output_shapes, onnx=("Mod",),
-        from_onnx=lambda node: two_operands(Modulo(bool(node.integer("fmod", 0, 0, 1))), node),
-        elementwise=True,
+        from_onnx=lambda node: parser(Modulo(bool(node.integer("fmod", 0, 0, 1))), 2)(node), elementwise=True,
     ),
 )  # fmt: skip

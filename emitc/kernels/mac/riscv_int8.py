@@ -35,10 +35,10 @@ from emitc.kernels.mac.problem import (
 )
 from emitc.kernels.mac.weight_packing import pack_word_blocks, shape_text, with_zeros
 from emitc.kernels.shared.windows import BY_ROWS, whole_window
-from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table, WindowOrder, by_channel, integers
+from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table, by_channel, integers
 from emitc.numerics.requantize import Int64
 
-PIXELS = 4
+PIXELS = scalar_int8.PIXELS
 
 
 def reads_rows_in_place(problem: MacProblem) -> bool:
@@ -80,13 +80,6 @@ def _windows(
         scratch=(Scratch("windows", PIXELS * size),),
         headers=headers,
     )
-
-
-def tiled(layer: Layer, pixels: int = PIXELS) -> Layer:
-    """The layer of a kernel that makes so many pixels at a time."""
-    orders = (overlap.order for overlap in layer.overlaps)
-    changed = [replace(order, tile=pixels) for order in orders if isinstance(order, WindowOrder)]
-    return replace(layer, overlaps=tuple(replace(o, order=t) for o, t in zip(layer.overlaps, changed, strict=True)))
 
 
 def _size_param(size: int) -> Param:
@@ -175,7 +168,7 @@ def rvv_convolution(problem: MacProblem) -> Layer:
     weights = packed_table(folded.filters.T.reshape(-1), problem.filters.shape, _BY_VALUE, pixels)
     if reads_rows_in_place(problem):
         layer = _matrix(folded, "mac/matrix_rvv", _lane_tables(folded, weights), size, 1, _RVV_HEADERS)
-        return tiled(layer) if pixels > 1 else layer
+        return scalar_int8.walked(layer, tile=PIXELS) if pixels > 1 else layer
     return _windows(folded, "mac/conv_2d_rvv", _lane_tables(folded, weights), size, _RVV_HEADERS)
 
 
@@ -245,7 +238,8 @@ def xpulp_convolution(problem: MacProblem) -> Layer:
     size = filters.shape[1]
     weights = packed_table(pack_word_blocks(filters), problem.filters.shape, _ORDER, PIXELS)
     if reads_rows_in_place(problem) and filters.shape == folded.filters.shape:
-        return tiled(_matrix(folded, "mac/matrix_xpulp", weights, size, 4, XPULP_HEADERS))
+        layer = _matrix(folded, "mac/matrix_xpulp", weights, size, 4, XPULP_HEADERS)
+        return scalar_int8.walked(layer, tile=PIXELS)
     return _windows(folded, "mac/conv_2d_xpulp", weights, size, XPULP_HEADERS)
 
 
@@ -302,7 +296,7 @@ def xpulp_depthwise(problem: MacProblem) -> Layer:
         by_rows=BY_ROWS if p["out_w"] >= _WIDE_ROW else None,
         headers=(*XPULP_HEADERS, "emitc_xpulp_windows.h"),
     )
-    return tiled(layer, band * p["out_w"])
+    return scalar_int8.walked(layer, tile=band * p["out_w"])
 
 
 def _of_3x3(spec: KernelSpec, dense: bool) -> KernelSpec:

@@ -24,7 +24,7 @@ from emitc.kernels.mac.problem import (
 )
 from emitc.kernels.mac.weight_packing import shape_text, weight_table, with_zeros
 from emitc.kernels.shared.windows import whole_window
-from emitc.layer import AccessOrder, ByRows, Layer, Param, Scratch, Table, WindowOrder, by_channel
+from emitc.layer import ByRows, Layer, Param, Scratch, Table, WindowOrder, by_channel
 from emitc.numerics.requantize import Int64
 
 HEADERS = ("emitc_scalar.h",)
@@ -158,7 +158,7 @@ def depthwise(problem: MacProblem, *, mul32: bool = False) -> Layer:
         ahead=by_channel(channels, channels, 1, 1, 1),
         headers=HEADERS,
     )
-    return replace(layer, overlaps=tuple(replace(overlap, order=_tiled(overlap.order)) for overlap in layer.overlaps))
+    return walked(layer, tile=PIXELS)
 
 
 def depthwise_columns(problem: MacProblem) -> Layer:
@@ -187,21 +187,13 @@ def depthwise_columns(problem: MacProblem) -> Layer:
         (*problem.window_params, problem.zero_point, *problem.output_limits),
         headers=HEADERS,
     )
-    return replace(
-        layer, overlaps=tuple(replace(overlap, order=_by_planes(overlap.order)) for overlap in layer.overlaps)
-    )
+    return walked(layer, multiple=channels)  # one channel after the other
 
 
-def _by_planes(walk: AccessOrder) -> AccessOrder:
-    """The order of a kernel that takes one channel after the other."""
-    assert isinstance(walk, WindowOrder)
-    return replace(walk, multiple=walk.in_pixel)
-
-
-def _tiled(walk: AccessOrder) -> AccessOrder:
-    """The order of a kernel that computes four pixels at a time."""
-    assert isinstance(walk, WindowOrder)
-    return replace(walk, tile=PIXELS)
+def walked(layer: Layer, **order: int) -> Layer:
+    """The layer of a kernel that walks over its windows in another order, whose fields these are."""
+    orders = [replace(o.order, **order) for o in layer.overlaps if isinstance(o.order, WindowOrder)]
+    return replace(layer, overlaps=tuple(replace(o, order=w) for o, w in zip(layer.overlaps, orders, strict=True)))
 
 
 def _rows(folded: FoldedWeights, *, mul32: bool) -> Layer:

@@ -8,7 +8,6 @@ Source  TFLite Micro's kernel.
 Errors  batch dimensions that alternate between repeated and not more than three times; depths whose sums leave their type.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -143,7 +142,7 @@ def lower(bound: BoundNode) -> Layer:
         Param("b_column", "int32_t", b_column, "from column to column of b, and along its depth"),
         Param("b_step", "int32_t", b_step),
     )
-    macs = work(bound)
+    macs = product.macs
     if y.dtype is DType.FLOAT32:
         spec = KernelSpec(x="float", w="float", y="float", acc="float")
         return Layer("matrix/batch_matmul_float", "portable", operands, tables, params, macs=macs, spec=spec)
@@ -174,16 +173,11 @@ def _by_rows(bound: BoundNode) -> Layer | str:
     return matmul.float_fours(replace(layer, template="matrix/matmul_float", params=params, spec=PLAIN))
 
 
-def work(bound: BoundNode) -> int:
-    product = _product(bound)
-    return math.prod(product.batch) * product.rows * product.depth * product.columns
-
-
 KERNELS = (
     KernelDef(
         BatchMatMul, "matrix product, batched", _TYPES, ("BATCH_MATMUL",), from_tflite, check, reference, lower,
-        output_shapes=output_shapes,
-        work=work, variants=four_channels.float_variants(_by_rows, matmul.FLOAT_UNIT_COST, matmul.FLOAT_VECTORS_COST),
+        output_shapes=output_shapes, work=lambda bound: _product(bound).macs,
+        variants=four_channels.float_variants(_by_rows, matmul.FLOAT_UNIT_COST, matmul.FLOAT_VECTORS_COST),
         cost=replace(UNKNOWN, cases={"float32": Cost(mac=4.6, output=4)}),
         cost_with_vectors=replace(UNKNOWN, cases={"float32": Cost(mac=2.05, output=3)}),
     ),

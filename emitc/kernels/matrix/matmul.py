@@ -28,6 +28,7 @@ from emitc.kernels.contract import (
     Variant,
     illegal,
     out_of_proportion,
+    parser,
     require_dtypes,
     require_quantization,
     require_rank,
@@ -73,10 +74,9 @@ class Product:
     batch: Shape
     loops: tuple[BroadcastLoop, ...]
 
-
-def from_onnx(node: SourceNode) -> Parsed:
-    node.counts((2, 2))
-    return Parsed(MatMul(), (0, 1))
+    @property
+    def macs(self) -> int:
+        return math.prod(self.batch) * self.rows * self.depth * self.columns
 
 
 def _matrices(a: Shape, b: Shape) -> tuple[Shape, Shape]:
@@ -282,11 +282,6 @@ def float_fours(layer: Layer) -> Layer | str:
     return layer if sizes["columns"] >= TOGETHER else "there is code for four columns"
 
 
-def work(bound: BoundNode) -> int:
-    product = _product(bound)
-    return math.prod(product.batch) * product.rows * product.depth * product.columns
-
-
 FLOAT_UNIT_COST = Costs("qemu_m4 at c48a009, 2026-11-23", Cost(mac=2.9, output=4))
 FLOAT_VECTORS_COST = Costs("qemu_m55 at c48a009, 2026-11-23", Cost(mac=1.3, output=1))
 """Of two computed matrices of float32."""
@@ -386,11 +381,6 @@ def _lower_gemm(bound: BoundNode) -> Layer:
     return Layer("matrix/gemm", "portable", operands, tables, params, macs=rows * depth * columns)
 
 
-def _gemm_work(bound: BoundNode) -> int:
-    rows, depth, _, columns = _sizes(bound)
-    return rows * depth * columns
-
-
 KERNELS = (
     KernelDef(
         MatMul,
@@ -400,8 +390,8 @@ KERNELS = (
         reference=reference,
         lower=lower,
         output_shapes=output_shapes,
-        work=work,
-        onnx={"MatMul": from_onnx},
+        work=lambda bound: _product(bound).macs,
+        onnx={"MatMul": parser(MatMul(), inputs=2)},
         variants=(
             *four_channels.float_variants(lambda bound: float_fours(lower(bound)), FLOAT_UNIT_COST, FLOAT_VECTORS_COST),
             Variant(
@@ -426,7 +416,7 @@ KERNELS = (
         reference=_gemm_reference,
         lower=_lower_gemm,
         output_shapes=_gemm_shapes,
-        work=_gemm_work,
+        work=lambda bound: _lower_gemm(bound).macs,
         onnx={"Gemm": _gemm_from_onnx},
     ),
 )

@@ -11,12 +11,13 @@ loop only multiplies and adds.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, unsupported
+from emitc.kernels.contract import KernelDef, Variant, illegal, unsupported
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import dsp_int8, mve_int8
 from emitc.kernels.mac.integer_matmul_common import (
@@ -36,7 +37,6 @@ from emitc.kernels.mac.weight_packing import blocks_of_four, pack_dsp_blocks, pa
 from emitc.kernels.shared.broadcast import OUTER_LOOPS, common_shape, walk_params, walks_of
 from emitc.kernels.shared.pointwise import typed
 from emitc.layer import Layer, Param, Scratch, Table, integers
-from emitc.source import SourceNode
 
 _TOGETHER = 4
 """Columns."""
@@ -54,10 +54,6 @@ _HEADERS: Mapping[str, tuple[str, ...]] = {
 @dataclass(frozen=True, slots=True)
 class MatMulInteger(Op):
     """A product of two matrices of bytes."""
-
-
-def from_onnx(node: SourceNode) -> Parsed:
-    return parsed(MatMulInteger(), node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +137,8 @@ def _params(sizes: _Sizes, rows: int, a_zero_step: int, b_zero_step: int) -> tup
     )
 
 
-def lower_dsp(bound: BoundNode, variant: str = "dsp") -> Layer | str:
-    """Four columns of a constant matrix at a time, each row as int8: pairs of values to an instruction."""
+def _by_columns(bound: BoundNode, variant: str) -> Layer | str:
+    """Four columns of a constant matrix at a time, each row as int8: two values to an instruction of DSP, sixteen of MVE."""
     layer, sizes = lower(bound), _sizes(bound)
     if layer.template != "matrix/matmul_integer_constant":
         return "its matrix is computed at run time"
@@ -165,11 +161,6 @@ def lower_dsp(bound: BoundNode, variant: str = "dsp") -> Layer | str:
         scratch=scratch,
         headers=headers if unsigned else headers[:2],
     )
-
-
-def lower_mve(bound: BoundNode) -> Layer | str:
-    """The same for sixteen values."""
-    return lower_dsp(bound, "mve")
 
 
 def _constant_columns(bound: BoundNode, sizes: _Sizes) -> NDArray[np.int64]:
@@ -214,13 +205,15 @@ KERNELS = (
     KernelDef(
         MatMulInteger, "product of matrices of bytes, to int32", BYTE_TYPES, (), None, check, reference, lower,
         output_shapes=output_shapes,
-        work=work, onnx=("MatMulInteger",), from_onnx=from_onnx,
+        work=work, onnx=("MatMulInteger",), from_onnx=partial(parsed, MatMulInteger()),
         variants=(
             Variant(
-                "mve", "mve", lower_mve, Costs("qemu_m55 at fe62567, 2026-11-23", Cost(mac=0.35, output=10, once=60)), BYTE_TYPES
+                "mve", "mve", partial(_by_columns, variant="mve"),
+                Costs("qemu_m55 at fe62567, 2026-11-23", Cost(mac=0.35, output=10, once=60)), BYTE_TYPES,
             ),
             Variant(
-                "dsp", "dsp", lower_dsp, Costs("qemu_m4 at fe62567, 2026-11-23", Cost(mac=1.5, output=18, once=30)), BYTE_TYPES
+                "dsp", "dsp", partial(_by_columns, variant="dsp"),
+                Costs("qemu_m4 at fe62567, 2026-11-23", Cost(mac=1.5, output=18, once=30)), BYTE_TYPES,
             ),
         ),
         cost=Costs("qemu_m4 at fe62567, 2026-11-23", Cost(mac=2.5, output=25)),

@@ -24,6 +24,7 @@ from emitc.kernels.contract import (
     Parsed,
     Variant,
     illegal,
+    parser,
     require_dtypes,
     require_quantization,
     unsupported,
@@ -63,11 +64,6 @@ class LogSoftmax(Softmax):
 def from_tflite(node: SourceNode) -> Parsed:
     node.counts((1, 1))
     return Parsed(Softmax(node.real("beta")))
-
-
-def _log_from_tflite(node: SourceNode) -> Parsed:
-    node.counts((1, 1))
-    return Parsed(LogSoftmax(1.0))
 
 
 def _from_onnx(op: type[Softmax]) -> Callable[[SourceNode], Parsed]:
@@ -349,7 +345,7 @@ KERNELS = (
         "logarithm of softmax over the last dimension; ONNX: along any",
         (DType.FLOAT32,),
         ("LOG_SOFTMAX",),
-        _log_from_tflite,
+        parser(LogSoftmax(1.0)),
         tflite_dtypes=(DType.INT8, DType.FLOAT32),
         onnx=("LogSoftmax",),
         from_onnx=_from_onnx(LogSoftmax),

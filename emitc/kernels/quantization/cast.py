@@ -16,7 +16,7 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
 from emitc.kernels.contract import Condition, KernelDef, Parsed, Variant, requires
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
-from emitc.kernels.shared.pointwise import FLOATS, TRUTH, copied, parser_of, pointwise_layer
+from emitc.kernels.shared.pointwise import FLOATS, TRUTH, copied, operand, parser_of, pointwise_layer
 from emitc.layer import PLAIN, Formula, Layer, Param
 from emitc.source import SourceNode
 
@@ -47,8 +47,7 @@ def check(bound: BoundNode) -> None:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's conversion where it is defined; floats are limited to the integer type before."""
-    x, y = inputs[0], bound.output.dtype
-    assert x is not None
+    x, y = operand(bound, inputs, 0), bound.output.dtype
     if x.dtype.kind != "f" or y in (*FLOATS, DType.BOOL):
         with np.errstate(over="ignore"):
             return (x.astype(y.value),)

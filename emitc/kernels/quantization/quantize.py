@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape, Tensor
 from emitc.kernels.contract import (
     KernelDef,
-    Parsed,
     Variant,
     illegal,
+    parser,
     require_dtypes,
     require_quantization,
     unsupported,
@@ -49,7 +49,6 @@ from emitc.kernels.shared import pointwise
 from emitc.kernels.shared.int16x8 import throughout
 from emitc.layer import Layer, Param, Table, in_step, integers
 from emitc.numerics.requantize import BYTES, Float32, Int64, multiplier_of, requantize
-from emitc.source import SourceNode
 
 _INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)
 _REQUANTIZED = (
@@ -150,8 +149,7 @@ def _rescaled(bound: BoundNode, q: Int64) -> Int64:
 
 def quantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """float32 where the input is real, integers otherwise."""
-    value = inputs[0]
-    assert value is not None
+    value = pointwise.operand(bound, inputs, 0)
     if bound.input(0).dtype is DType.FLOAT32:
         return (_from_real(bound, value.astype(np.float32)),)
     return (_rescaled(bound, value.astype(np.int64)).astype(bound.output.dtype.value),)
@@ -252,11 +250,6 @@ _DYNAMIC_TYPES = (DType.UINT8, DType.FLOAT32, DType.UINT8)
 @dataclass(frozen=True, slots=True)
 class DynamicQuantize(Op):
     """To uint8 by the range of the values."""
-
-
-def _dynamic_from_onnx(node: SourceNode) -> Parsed:
-    node.counts((1, 1), (3, 3))
-    return Parsed(DynamicQuantize())
 
 
 def _check_dynamic(bound: BoundNode) -> None:
@@ -360,7 +353,7 @@ KERNELS = (
     KernelDef(
         DynamicQuantize, "float32 to uint8 by the range of the values", (DType.FLOAT32,), (), None, _check_dynamic,
         _dynamic_reference, _lower_dynamic, output_shapes=_dynamic_shapes,
-        onnx=("DynamicQuantizeLinear",), from_onnx=_dynamic_from_onnx,
+        onnx=("DynamicQuantizeLinear",), from_onnx=parser(DynamicQuantize(), outputs=3),
         variants=(
             Variant(
                 "fpu", "fpu", _lower_dynamic, UNKNOWN_PAIRS, (DType.FLOAT32,), template="quantization/dynamic_quantize_fpu",

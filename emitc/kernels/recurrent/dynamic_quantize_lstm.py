@@ -13,6 +13,7 @@ Source  ONNX Runtime's results on x86, not optimized: this order of sums and the
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -165,7 +166,7 @@ def lower(bound: BoundNode) -> Layer:
         tables=tables,
         params=params,
         scratch=scratch,
-        macs=work(bound),
+        macs=recurrence.products_of(bound, GATES),
         headers=engine_functions.HEADERS,
     )
 
@@ -192,14 +193,10 @@ def _in_rows(variant: str) -> Callable[[BoundNode], Layer]:
     return lower_rows
 
 
-def work(bound: BoundNode) -> int:
-    return recurrence.products_of(bound, GATES)
-
-
 KERNELS = (
     KernelDef(
         DynamicQuantizeLstm, "LSTM on integer weights, inputs and state quantized by their range", (DType.FLOAT32,), (), None,
-        check, reference, lower, output_shapes=recurrence.output_shapes, work=work,
+        check, reference, lower, output_shapes=recurrence.output_shapes, work=partial(recurrence.products_of, gates=GATES),
         onnx=("DynamicQuantizeLSTM",), from_onnx=from_onnx,
         variants=(
             Variant("mve", "mve", _in_rows("mve"), UNKNOWN_VECTORS, (DType.FLOAT32,), headers=_VECTOR_HEADERS),

@@ -11,6 +11,7 @@ Source  ONNX operator specification, opset 14.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -43,11 +44,6 @@ def from_onnx(node: SourceNode) -> Parsed:
     reset_last = bool(node.integer("linear_before_reset", 0))
     op = Gru(*recurrence.settings_of(node, _ACTIVATIONS), reset_last)
     return Parsed(op, (0, 1, 2, 3, 5))
-
-
-def check(bound: BoundNode) -> None:
-    """Refuses other types than float32, and shapes that do not fit each other."""
-    recurrence.check_floats(bound, _GATES)
 
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -104,14 +100,11 @@ def _four_rows(bound: BoundNode) -> Layer | str:
     return recurrence.four_rows_at_a_time(bound, replace(lower(bound), larger=True), rows, (0, 1, 3, 2))
 
 
-def work(bound: BoundNode) -> int:
-    return recurrence.products_of(bound, _GATES)
-
-
 KERNELS = (
     KernelDef(
-        Gru, "gated recurrent units over all steps of a sequence", (DType.FLOAT32,), (), None, check,
-        reference, lower, output_shapes=recurrence.output_shapes, work=work, onnx=("GRU",), from_onnx=from_onnx,
+        Gru, "gated recurrent units over all steps of a sequence", (DType.FLOAT32,), (), None,
+        partial(recurrence.check_floats, gates=_GATES), reference, lower, output_shapes=recurrence.output_shapes,
+        work=partial(recurrence.products_of, gates=_GATES), onnx=("GRU",), from_onnx=from_onnx,
         variants=four_channels.float_variants(
             _four_rows,
             Costs("qemu_m4 at 451e667, 2026-11-23", Cost(mac=2.63, output=110)),

@@ -11,6 +11,7 @@ Source  ONNX operator specification, opset 14.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -38,11 +39,6 @@ def from_onnx(node: SourceNode) -> Parsed:
     """The sequence lengths are no operand: all steps are taken."""
     node.counts((3, 8), (1, 3))
     return Parsed(Lstm(*recurrence.settings_of(node, ACTIVATIONS)), (0, 1, 2, 3, 5, 6, 7))
-
-
-def check(bound: BoundNode) -> None:
-    """Refuses other types than float32, and shapes that do not fit each other."""
-    recurrence.check_floats(bound, GATES)
 
 
 def cell(sums: Real, c: Real, peepholes: Real) -> tuple[Real, Real]:
@@ -97,14 +93,11 @@ def _side_by_side(bound: BoundNode) -> Layer | str:
     return recurrence.four_rows_at_a_time(bound, lower(bound), rows, (0, 2, 3, 1))
 
 
-def work(bound: BoundNode) -> int:
-    return recurrence.products_of(bound, GATES)
-
-
 KERNELS = (
     KernelDef(
-        Lstm, "long short-term memory over all steps of a sequence", (DType.FLOAT32,), (), None, check,
-        reference, lower, output_shapes=recurrence.output_shapes, work=work, onnx=("LSTM",), from_onnx=from_onnx,
+        Lstm, "long short-term memory over all steps of a sequence", (DType.FLOAT32,), (), None,
+        partial(recurrence.check_floats, gates=GATES), reference, lower, output_shapes=recurrence.output_shapes,
+        work=partial(recurrence.products_of, gates=GATES), onnx=("LSTM",), from_onnx=from_onnx,
         variants=four_channels.float_variants(
             _side_by_side,
             Costs("qemu_m4 at a7eb90f, 2026-11-23", Cost(mac=2.63, output=175)),

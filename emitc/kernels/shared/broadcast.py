@@ -161,12 +161,6 @@ def flat_layer(layer: Layer) -> Layer:
     return replace(layer, params=params, spec=layer.spec.extended("_flat", no_broadcast=True))
 
 
-def two_operands(op: Op, node: SourceNode) -> Parsed:
-    """An op of ONNX that takes two tensors."""
-    node.counts((2, 2))
-    return Parsed(op, (0, 1))
-
-
 def same_types(dtypes: Sequence[DType], inputs: int = 2, output: DType | None = None) -> list[tuple[DType, ...]]:
     """Combinations of types in which all inputs have one, and the output it or a fixed one."""
     return [(t,) * inputs + (output or t,) for t in dtypes]

@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op
-from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_constants, require_dtypes
+from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, parser, require_constants, require_dtypes
 from emitc.kernels.costs import UNKNOWN_PAIRS
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.signal.simd import int16_vectors, pairs, uint32_vectors
@@ -117,12 +117,6 @@ def _energy_lower(bound: BoundNode) -> Layer:
     op = bound.op(SignalEnergy)
     params = (_count(bound), *integers(start=op.start, end=op.end))
     return Layer("signal/signal_energy", "portable", (0,), params=params)
-
-
-def _root_from_tflite(node: SourceNode) -> Parsed:
-    """Values and the bits that their scale has."""
-    node.counts((2, 2))
-    return Parsed(SignalFilterBankSquareRoot(), (0, 1))
 
 
 def _root_check(bound: BoundNode) -> None:
@@ -303,7 +297,7 @@ KERNELS = (
     ),
     KernelDef(
         SignalFilterBankSquareRoot, "square roots of channels", (DType.UINT64,), ("CUSTOM:SignalFilterBankSquareRoot",),
-        _root_from_tflite, _root_check, _root_reference, _root_lower,
+        parser(SignalFilterBankSquareRoot(), inputs=2), _root_check, _root_reference, _root_lower,
         variants=(
             uint32_vectors(_root_lower, DType.UINT64),
             Variant("fpu", "fpu", _root_lower_fpu, UNKNOWN_PAIRS, (DType.UINT64,), headers=_ROOT_HEADERS),

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Parsed, illegal, require_constants, require_dtypes
+from emitc.kernels.contract import KernelDef, Parsed, illegal, parser, require_constants, require_dtypes
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.signal.simd import int16_vectors, pairs, uint32_vectors
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table, integers
@@ -208,11 +208,6 @@ def _rfft_of_vectors(bound: BoundNode) -> Layer | str:
     return _by_steps(bound)
 
 
-def _scale_from_tflite(node: SourceNode) -> Parsed:
-    node.counts((1, 1), (2, 2))
-    return Parsed(SignalFftAutoScale())
-
-
 def _scale_check(bound: BoundNode) -> None:
     require_dtypes(bound, [(DType.INT16, DType.INT16, DType.INT32)])
 
@@ -366,7 +361,7 @@ KERNELS = (
     ),
     KernelDef(
         SignalFftAutoScale, "values shifted up to use 15 bits", (DType.INT16,), ("CUSTOM:SignalFftAutoScale",),
-        _scale_from_tflite, _scale_check, _scale_reference, _scale_lower,
+        parser(SignalFftAutoScale(), outputs=2), _scale_check, _scale_reference, _scale_lower,
         output_shapes=lambda bound: (bound.input(0).shape, ()),
         variants=(int16_vectors(_scale_lower), pairs(_scale_lower)),
     ),

@@ -52,9 +52,9 @@ NOT_FOR_TFLITE = (
     "importlib.metadata", "subprocess", "socket", "zipfile",
     "emitc.boards", "emitc.writers", "emitc.ethosu", "emitc.verify.engines.run", "emitc.frontends.onnx.reader",
     "emitc.backends.cmsis_nn.backend", "emitc.backends.ethos_u.backend", "emitc.backends.ethos_u.vela",
-    "emitc.kernels.recurrent.lstm", "emitc.kernels.recurrent.gru",
+    "emitc.kernels.recurrent.lstm_gru", "emitc.kernels.recurrent.svdf",
     "emitc.kernels.normalization.normalizations", "emitc.kernels.resize.resize_onnx",
-    "emitc.kernels.signal.signal_fft", "emitc.kernels.recurrent.svdf",
+    "emitc.kernels.signal.signal_fft",
 )  # fmt: skip
 """What a compilation of a TFLite file of convolutions does without. More than half of its time would be that of imports."""
 

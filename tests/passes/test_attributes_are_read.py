@@ -29,7 +29,7 @@ from emitc.kernels.movement.tile import Expand, Tile
 from emitc.kernels.normalization import softmax
 from emitc.kernels.normalization.normalizations import BatchNormalization
 from emitc.kernels.normalization.softmax import Softmax
-from emitc.kernels.reduction.arg_extremum import ArgExtremum
+from emitc.kernels.reduction.along_axis import ArgExtremum
 from emitc.kernels.reduction.mean import Reduction
 from emitc.kernels.resize.resize_onnx import Axis, CroppedResample, NearestResample, WeightedResample
 from emitc.passes import PASSES

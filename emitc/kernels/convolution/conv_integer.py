@@ -13,19 +13,20 @@ import numpy as np
 from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_rank
 from emitc.kernels.mac.accumulation import convolved, groups_param
-from emitc.kernels.mac.integer_matmul_common import (
+from emitc.kernels.mac.operand_checks import (
     A_ZERO,
     B_ZERO,
     BYTE_TYPES,
     A,
     B,
+    onnx_convolution_window,
     parsed,
     require_bytes,
     values,
+    window_shape,
     zero_points,
     zero_step,
 )
-from emitc.kernels.mac.operand_checks import onnx_convolution_window, window_shape
 from emitc.kernels.shared.pointwise import typed
 from emitc.kernels.shared.windows import Window, require_output, window_params
 from emitc.layer import Layer, Param

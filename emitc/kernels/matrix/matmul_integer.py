@@ -20,7 +20,7 @@ from emitc.ir import Array, BoundNode, DType, Op, Shape
 from emitc.kernels.contract import KernelDef, Variant, illegal, unsupported
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import dsp_int8, mve_int8
-from emitc.kernels.mac.integer_matmul_common import (
+from emitc.kernels.mac.operand_checks import (
     A_ZERO,
     B_ZERO,
     BYTE_TYPES,

@@ -25,7 +25,7 @@ from emitc.kernels.mac.mve_int8 import HEADERS
 from emitc.kernels.mac.weight_packing import blocks_of_four, pack_dsp_blocks
 from emitc.kernels.quantization.quantize import quantized_by_range
 from emitc.kernels.recurrent import recurrence
-from emitc.kernels.recurrent.lstm import ACTIVATIONS, GATES, ROLES, bias_and_presence, cell
+from emitc.kernels.recurrent.lstm_gru import ACTIVATIONS, GATES, ROLES, bias_and_presence, cell
 from emitc.kernels.recurrent.recurrence import INITIAL_C, INITIAL_H, PEEPHOLES, B, R, Real, Recurrent, W, X
 from emitc.layer import Layer, Param, Scratch, Table
 from emitc.numerics import engine_functions

@@ -19,6 +19,7 @@ the kernel is printed for the window's size, so that every size is a kernel of i
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,9 @@ from emitc.kernels.mac.problem import (
     FoldedWeights,
     MacProblem,
     NoKernel,
+    folded_weights,
     packed_table,
+    simplified,
 )
 from emitc.kernels.mac.weight_packing import (
     BLOCK,
@@ -110,34 +113,10 @@ def weights_zero(bound: BoundNode) -> int:
     return zeros.pop() if len(zeros) == 1 else 0
 
 
-_FOLDED: list[tuple[MacProblem, FoldedWeights]] = []
-"""The last problem and what `fold` gave for it: the variants of one node ask for it one after another."""
-
-
-def _same(one: MacProblem, other: MacProblem) -> bool:
-    """Whether two problems are of the same node, and have the same numbers."""
-    alike = (one.activation, one.folded, one.window, one.depthwise) == (
-        other.activation,
-        other.folded,
-        other.window,
-        other.depthwise,
-    )
-    return one.bound is other.bound and alike and np.array_equal(one.filters, other.filters)
-
-
+@lru_cache(maxsize=1)  # the variants of one node ask for its numbers one after another
 def fold(problem: MacProblem) -> FoldedWeights:
     """The numbers of the kernels for pairs; raises NoKernel where there are none."""
-    last = _FOLDED[:1]  # a copy, since another thread may compile another model
-    if last and _same(last[0][0], problem):
-        return last[0][1]
-    folded = _fold(problem)
-    _FOLDED[:] = [(problem, folded)]
-    return folded
-
-
-def _fold(problem: MacProblem) -> FoldedWeights:
-    folded = problem.fold()
-    folded = folded.simplified()
+    folded = simplified(folded_weights(problem))
     return folded.short_requantization(folded.largest_sum)
 
 

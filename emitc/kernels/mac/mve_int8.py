@@ -26,6 +26,7 @@ from emitc.kernels.mac.problem import (
     FoldedWeights,
     MacProblem,
     NoKernel,
+    folded_weights,
     packed_table,
     rounding,
 )
@@ -60,7 +61,7 @@ def fold(problem: MacProblem) -> FoldedWeights:
     They round halves up where negative results do not matter. They round as the portable kernels do where there are shifts to
     the left, or sums so large that an output could wrap.
     """
-    folded = problem.fold()
+    folded = folded_weights(problem)
     scale, clamped = folded.scale, problem.clamp != FULL
     ending = "_clamped" if clamped else ""
     if not scale.q31:

@@ -124,10 +124,6 @@ class MacProblem:
         """Output offset, clamp, and step from channel to channel in the tables of multipliers and shifts."""
         return accumulation.output_params(self.bound, accumulation.requantization(self.bound), self.clamp)
 
-    def fold(self) -> FoldedWeights:
-        """The numbers with the zero point folded into the bias. Raises NoKernel where that cannot be."""
-        return _folded(self)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoldedWeights:
@@ -167,14 +163,6 @@ class FoldedWeights:
         if not fits or low.min() < -_JOINED_SUM or high.max() >= _JOINED_SUM:
             return self
         return replace(self, spec=self.spec.extended("_joined", joined=True))
-
-    def simplified(self) -> FoldedWeights:
-        """The same with constant output channels in the plainest form that gives the same constant.
-
-        A rectifier may cut off a channel in every case. Such channels often have scales and biases of a size for which all
-        channels would have to do without the short requantization.
-        """
-        return _simplified(self)
 
     def short_requantization(self, largest_sum: int) -> FoldedWeights:
         """The same with the requantization in its spec: by the short functions where sums and shifts let it.
@@ -244,7 +232,8 @@ class FoldedWeights:
 
 # The variants of one node ask for its numbers one after another.
 @lru_cache(maxsize=1)
-def _folded(problem: MacProblem) -> FoldedWeights:
+def folded_weights(problem: MacProblem) -> FoldedWeights:
+    """The numbers with the zero point folded into the bias. Raises NoKernel where that cannot be."""
     filters = problem.matrix.astype(np.int64)
     bias = accumulation.bias_inside(problem.bound, filters, folded=problem.folded)
     if bias is None:
@@ -254,7 +243,12 @@ def _folded(problem: MacProblem) -> FoldedWeights:
 
 
 @lru_cache(maxsize=1)
-def _simplified(folded: FoldedWeights) -> FoldedWeights:
+def simplified(folded: FoldedWeights) -> FoldedWeights:
+    """The same with constant output channels in the plainest form that gives the same constant.
+
+    A rectifier may cut off a channel in every case. Such channels often have scales and biases of a size for which all
+    channels would have to do without the short requantization.
+    """
     scale, y = folded.scale, folded.problem.bound.output
     if not scale.per_channel or not scale.q31:
         return folded

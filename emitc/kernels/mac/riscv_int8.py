@@ -30,6 +30,7 @@ from emitc.kernels.mac.problem import (
     FoldedWeights,
     MacProblem,
     NoKernel,
+    folded_weights,
     packed_table,
     rounding,
 )
@@ -138,7 +139,7 @@ _BY_VALUE = "value by value"
 
 def _rvv_fold(problem: MacProblem) -> FoldedWeights:
     """The numbers of the kernels, with a factor for each channel; raises NoKernel where there are none."""
-    folded = problem.fold()
+    folded = folded_weights(problem)
     scale = folded.scale
     if not scale.q31:
         raise NoKernel(_FLOAT_FACTORS)

@@ -20,7 +20,9 @@ from emitc.kernels.mac.problem import (
     MacProblem,
     NoKernel,
     factor_parts,
+    folded_weights,
     packed_table,
+    simplified,
 )
 from emitc.kernels.mac.weight_packing import shape_text, weight_table, with_zeros
 from emitc.kernels.shared.windows import whole_window
@@ -62,8 +64,7 @@ _PAIR_OVERFLOWS = Reason("two adjacent weights are -128", "weights of -127 to 12
 
 def fold(problem: MacProblem, *, mul32: bool) -> FoldedWeights:
     """The numbers of the kernels; raises NoKernel where there are none. mul32: for cores whose products have 32 bits only."""
-    folded = problem.fold()
-    folded = folded.simplified()
+    folded = simplified(folded_weights(problem))
     largest, scale = folded.largest_sum, folded.scale
     folded = folded.short_requantization(2 * largest)  # the short functions take four times the sum
     spec = folded.spec

@@ -29,7 +29,7 @@ import numpy as np
 from emitc.ir import BoundNode, DType
 from emitc.kernels.contract import out_of_proportion, require_quantization
 from emitc.kernels.shared.int16x8 import require_symmetric
-from emitc.kernels.shared.pointwise import byte_table, formula_of, pointwise_layer, require_factor
+from emitc.kernels.shared.pointwise import byte_table, formula_of, half_away, pointwise_layer, require_factor
 from emitc.kernels.shared.sigmoid_table import SIGMOID, sigmoid_table
 from emitc.layer import Formula, Layer, Param, in_step, integers
 from emitc.numerics.float_functions import FUNCTIONS
@@ -206,8 +206,7 @@ def through_float(bound: BoundNode, function: Callable[[Float32], Float32], cent
     with np.errstate(all="ignore"):
         real = function(np.float32(bound.input(0).scale) * centred.astype(np.float32))
         scaled = real * (np.float32(1) / np.float32(bound.output.scale))
-        rounded = np.sign(scaled) * np.floor(np.abs(scaled.astype(np.float64)) + 0.5)
-        return np.asarray(rounded.astype(np.float32) + np.float32(bound.output.zero_point))
+        return np.asarray(half_away(scaled) + np.float32(bound.output.zero_point))
 
 
 def function_results(bound: BoundNode, name: str, values: Int64) -> Int64:

@@ -175,25 +175,19 @@ def lower(bound: BoundNode) -> Layer:
     spec = accumulation.spec(bound, weights)
     tail = (accumulation.input_offset(bound, folded=folded), *output_params(bound, requantization(bound), clamp))
     inside = accumulation.bias_inside(bound, weights.astype(np.int64).reshape(out_c, -1), folded=folded)
-    layer = Layer("", "portable", (0,), macs=work(bound), by_rows=windows.BY_ROWS)
     in_runs = groups == 1 and window.dilation_w == 1 and inside is not None
     if in_runs and (blocks := accumulation.block_tables(bound, weights, spec, inside)) is not None:
-        return replace(
-            layer,
-            template="convolution/conv_2d",
-            tables=blocks[0],
-            params=params + tail,
-            spec=blocks[1],
-            overlaps=windows.window_overlap(bound, params, windows.whole_window(out_c, BLOCK, y.dtype.bytes)),
+        template, (tables, spec), own = "convolution/conv_2d", blocks, (*params, *tail)
+        ahead = windows.whole_window(out_c, BLOCK, y.dtype.bytes)
+    else:
+        template, tables, own = (
+            "convolution/conv_2d_taps",
+            accumulation.tables(bound, weights, spec),
+            (*params, of_groups, *tail),
         )
-    return replace(
-        layer,
-        template="convolution/conv_2d_taps",
-        tables=accumulation.tables(bound, weights, spec),
-        params=(*params, of_groups, *tail),
-        spec=spec,
-        overlaps=windows.window_overlap(bound, params, by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)),
-    )
+        ahead = by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)
+    overlaps = windows.window_overlap(bound, params, ahead)
+    return Layer(template, "portable", (0,), tables, own, (), overlaps, work(bound), spec, by_rows=windows.BY_ROWS)
 
 
 @lru_cache(maxsize=1)

@@ -42,7 +42,7 @@ from emitc.kernels.mac.operand_checks import require_constants, require_weight_r
 from emitc.kernels.mac.problem import DILATED
 from emitc.kernels.mac.weight_packing import shape_text
 from emitc.kernels.shared import windows
-from emitc.kernels.shared.pointwise import bound_params, bounded
+from emitc.kernels.shared.pointwise import bound_params, bounded, half_away
 from emitc.layer import Layer, Param, Scratch, Table, integers
 from emitc.numerics.requantize import INT32_MAX, Float32
 from emitc.source import SourceNode
@@ -190,13 +190,6 @@ def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (window_shape(bound, op.window, (_channels(bound)[1], kernel_h, rest[0])),)
 
 
-def _half_away(values: Float32) -> NDArray[np.int64]:
-    """Rounded to whole numbers, halves away from zero."""
-    whole = np.trunc(values)
-    rest = values - whole
-    return (whole + (rest >= 0.5) - (rest <= -0.5)).astype(np.int64)
-
-
 def _quantized(image: Float32) -> _Quantized:
     """The values of one image in integers, and their scale."""
     reach = np.float32(np.abs(image).max())
@@ -204,7 +197,7 @@ def _quantized(image: Float32) -> _Quantized:
         return np.zeros(image.shape, np.int64), np.float32(1)
     with np.errstate(all="ignore"):
         limited = np.nan_to_num(np.clip(image * (np.float32(_LARGEST) / reach), -_LARGEST, _LARGEST))
-    return _half_away(limited), reach / np.float32(_LARGEST)
+    return half_away(limited).astype(np.int64), reach / np.float32(_LARGEST)
 
 
 def _quantized_with_offset(image: Float32) -> _Quantized:
@@ -219,7 +212,7 @@ def _quantized_with_offset(image: Float32) -> _Quantized:
         zero = int(np.clip(np.sign(exact) * np.floor(np.abs(np.nan_to_num(exact)) + 0.5), _LOW, _HIGH))
         step = np.float32(scale)
         limited = np.nan_to_num(np.clip(image * (np.float32(1) / step), -_FURTHEST, _FURTHEST))
-    return np.clip(_half_away(limited) + zero, _LOW, _HIGH) - zero, step
+    return np.clip(half_away(limited).astype(np.int64) + zero, _LOW, _HIGH) - zero, step
 
 
 def _reference(

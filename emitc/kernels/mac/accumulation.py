@@ -431,24 +431,16 @@ def matrix_product(bound: BoundNode, clamp: Clamp, *, folded: bool) -> Layer:
     weights, params = weights_of(bound), pixel_params(rows, depth, out)
     plain = spec(bound, weights)
     outputs = output_params(bound, requantization(bound), clamp)
-    layer = Layer("", "portable", (0,), macs=rows * out * depth)
+    macs = rows * out * depth
     blocks = block_tables(bound, weights, plain) if folded or x.zero_point == 0 else None
     if blocks is not None:
-        sizes = {"rows": rows, "in": depth, "out": out}
-        return replace(
-            layer,
-            template="matrix/fully_connected",
-            tables=blocks[0],
-            params=(*integers(**sizes), *outputs),
-            spec=blocks[1],
-            overlaps=window_overlap(bound, params, whole_window(out, BLOCK, y.dtype.bytes)),
-            by_rows=ByRows(counted="rows", outputs=BLOCK),
-        )
-    return replace(
-        layer,
-        template="convolution/conv_2d_taps",
-        tables=tables(bound, weights, plain),
-        params=(*params, groups_param(1), input_offset(bound, folded=folded), *outputs),
-        spec=plain,
-        overlaps=window_overlap(bound, params, by_channel(out, 1, depth, x.dtype.bytes, y.dtype.bytes)),
+        sizes, by_rows = integers(**{"rows": rows, "in": depth, "out": out}), ByRows(counted="rows", outputs=BLOCK)
+        overlaps = window_overlap(bound, params, whole_window(out, BLOCK, y.dtype.bytes))
+        template, (arrays, kind) = "matrix/fully_connected", blocks
+        return Layer(template, "portable", (0,), arrays, (*sizes, *outputs), (), overlaps, macs, kind, by_rows=by_rows)
+    arrays, params = (
+        tables(bound, weights, plain),
+        (*params, groups_param(1), input_offset(bound, folded=folded), *outputs),
     )
+    overlaps = window_overlap(bound, params, by_channel(out, 1, depth, x.dtype.bytes, y.dtype.bytes))
+    return Layer("convolution/conv_2d_taps", "portable", (0,), arrays, params, (), overlaps, macs, plain)

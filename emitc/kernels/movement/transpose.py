@@ -36,27 +36,24 @@ class Transpose(Op):
     permutation: tuple[int, ...]
 
 
-def _require_permutation(node: SourceNode, permutation: tuple[int, ...]) -> None:
+def _parsed(node: SourceNode, permutation: tuple[int, ...]) -> Parsed:
+    """The operator; refuses what is no permutation of the input's dimensions."""
     rank = len(node.input(0).shape)
     if sorted(permutation) != list(range(rank)):
         raise node.refusal(f"has the permutation {list(permutation)}", f"each of 0 to {rank - 1} is expected once")
+    return Parsed(Transpose(permutation))
 
 
 def _from_tflite(node: SourceNode) -> Parsed:
     node.counts((2, 2))
-    permutation = node.constant_integers(1, "permutation")
-    _require_permutation(node, permutation)
-    return Parsed(Transpose(permutation))
+    return _parsed(node, node.constant_integers(1, "permutation"))
 
 
 def _from_onnx(node: SourceNode) -> Parsed:
     """The attribute `perm`, by default the dimensions from last to first."""
     node.counts((1, 1))
     permutation = listed(node, "perm")
-    if permutation is None:
-        permutation = tuple(reversed(range(len(node.input(0).shape))))
-    _require_permutation(node, permutation)
-    return Parsed(Transpose(permutation))
+    return _parsed(node, tuple(reversed(range(len(node.input(0).shape)))) if permutation is None else permutation)
 
 
 def _permutation(bound: BoundNode) -> tuple[int, ...]:

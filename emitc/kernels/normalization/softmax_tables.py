@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Shape
 from emitc.kernels.contract import illegal, unsupported
+from emitc.kernels.shared.pointwise import half_away
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table, in_step, integers
 from emitc.numerics import gemmlowp
 from emitc.numerics.requantize import (
@@ -133,11 +134,6 @@ def _reciprocal(x: Float32) -> Float32:
     return np.asarray(np.float32(1.0) / (np.float32(1.0) + x), np.float32)
 
 
-def _rounded(x: Float32) -> Float32:
-    """Half away from zero."""
-    return np.asarray(np.copysign(np.floor(np.abs(x).astype(np.float64) + 0.5), x), np.float32)
-
-
 def _table(function: _Function, scale: np.float32, zero_point: int) -> tuple[int, ...]:
     """The function of scale * (value - zero_point) at every 128th int16 value, in Q15."""
     first, last = (scale * np.float32(end - zero_point) for end in _ENDS)
@@ -146,10 +142,10 @@ def _table(function: _Function, scale: np.float32, zero_point: int) -> tuple[int
     per_unit = np.float32(2**16) / (unit * np.float32(_ENDS[1]) - unit * np.float32(_ENDS[0]))
     at = first + np.arange(_INTERVALS, dtype=np.float32) * step
     following = first + np.arange(1, _INTERVALS + 1, dtype=np.float32) * step
-    value = _rounded(function(at) * per_unit)
-    chord = _rounded((function(following) * per_unit + value) / np.float32(2.0))
-    over = chord - _rounded(function(at + step / np.float32(2.0)) * per_unit)
-    entries = np.append(value - _rounded(over / np.float32(2.0)), _rounded(function(np.array([last])) * per_unit))
+    value = half_away(function(at) * per_unit)
+    chord = half_away((function(following) * per_unit + value) / np.float32(2.0))
+    over = chord - half_away(function(at + step / np.float32(2.0)) * per_unit)
+    entries = np.append(value - half_away(over / np.float32(2.0)), half_away(function(np.array([last])) * per_unit))
     return tuple(int(v) for v in np.clip(entries, *_ENDS))
 
 

@@ -22,7 +22,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_quantization, unsupported
 from emitc.kernels.shared import byte_moves
 from emitc.kernels.shared.integer_attributes import axes_of, listed
-from emitc.kernels.shared.pointwise import dequantized, filling, operand, quantized
+from emitc.kernels.shared.pointwise import dequantized, filling, half_away, operand, quantized
 from emitc.layer import Layer, Param, Table
 from emitc.numerics.requantize import Float32, Int64
 from emitc.source import MAX_TENSOR_BYTES, SourceNode
@@ -84,25 +84,17 @@ def _outside(axis: Axis, positions: Float32) -> np.ndarray[tuple[int, ...], np.d
     return (positions < 0) | (positions > np.float32(axis.size - 1))
 
 
-def _away_from_zero(x: Float32) -> Float32:
-    """Rounded to the nearest integer, halves away from zero."""
-    real = x.astype(np.float64)
-    return (np.sign(real) * np.floor(np.abs(real) + 0.5)).astype(np.float32)
-
-
 def nearest(axis: Axis, mode: str, rounding: str, *, extrapolated: bool) -> Int64:
     """The element of the input that each element of the output is; OUTSIDE where it lies in none."""
     position = coordinates(axis, mode)
     if rounding == "round_prefer_ceil":
-        chosen = _away_from_zero(position)
+        chosen = half_away(position)
     elif rounding == "floor" or (rounding == SIMPLE and axis.scale >= 1.0):
         chosen = np.floor(position)
     elif rounding in ("ceil", SIMPLE):
         chosen = np.ceil(position)
     else:
-        chosen = np.where(
-            position == np.trunc(position) + np.float32(0.5), np.floor(position), _away_from_zero(position)
-        )
+        chosen = np.where(position == np.trunc(position) + np.float32(0.5), np.floor(position), half_away(position))
     inside = np.clip(chosen, 0, axis.size - 1).astype(np.int64)
     return np.where(_outside(axis, position), byte_moves.OUTSIDE, inside) if extrapolated else inside
 

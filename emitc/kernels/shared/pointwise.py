@@ -290,6 +290,11 @@ def quantized(values: Float32, quantization: Quantization, dtype: DType) -> Int6
     return np.clip(np.where(np.isnan(steps), low, steps), low, high).astype(np.int64)
 
 
+def half_away(values: Float32) -> Float32:
+    """Rounded to whole numbers, halves away from zero."""
+    return np.copysign(np.floor(np.abs(values).astype(np.float64) + 0.5), values).astype(np.float32)
+
+
 def filling(bound: BoundNode, value: int | float) -> int | float:
     """The value of constant padding in the output's type: quantized where the operator works on real values."""
     y = bound.output

@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 import jinja2
+from jinja2 import meta
 from jinja2.runtime import Macro
 
 from emitc import c_names
@@ -22,14 +23,14 @@ from emitc.emit.template_cache import TemplateCache
 from emitc.emit.trained_numbers import with_little_work, with_numbers, with_trained
 from emitc.emit.wrap import wrapped
 from emitc.errors import EmitcError, Where, first_name
-from emitc.layer import PLAIN, KernelSpec, Param
+from emitc.layer import PLAIN, Formula, KernelSpec, Param
 from emitc.program import Program, Step
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 BACKENDS = Path(__file__).resolve().parent.parent / "backends"
 RUNTIME_VERSION = 1
-_MEMBERS = "members"
-"""The argument of a kernel's macro that takes the members of the parameter struct."""
+_READ = re.compile(r"\bp->(\w+)")
+"""A member of the parameter struct in the text of a kernel."""
 
 
 @cache
@@ -68,6 +69,7 @@ def environment(more: tuple[tuple[str, str], ...] = ()) -> jinja2.Environment:
     env.filters["number"] = literals.number
     env.filters["real"] = literals.real
     env.filters["braced"] = lambda value: f"({value})" if value < 0 else str(value)
+    env.globals["c"] = env.get_template("partials/layer.c.j2").module
     return env
 
 
@@ -87,8 +89,8 @@ def template_paths() -> frozenset[str]:
 
 def takes_formula(template: str) -> bool:
     """Whether one of emitc's templates prints the kernel of the layer's formula."""
-    module = _printed(environment(), template, PLAIN, "")
-    return hasattr(module, "kernel") and len(set(module.kernel.arguments) - {_MEMBERS}) == 2
+    text = (TEMPLATES / "kernels" / f"{template}.c.j2").read_text(encoding="utf-8")
+    return "e" in meta.find_undeclared_variables(environment().parse(text))
 
 
 def template_problem(name: str, text: str) -> str:
@@ -105,44 +107,63 @@ def template_problem(name: str, text: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _printed(env: jinja2.Environment, template: str, spec: KernelSpec, name: str) -> jinja2.environment.TemplateModule:
-    """A kernel's template, printed for a specification `f`. name: the kernel's in C."""
+def _printed(
+    env: jinja2.Environment,
+    template: str,
+    spec: KernelSpec,
+    name: str,
+    formula: Formula | None = None,
+    own: tuple[Param, ...] = (),
+) -> jinja2.environment.TemplateModule:
+    """A kernel's template, printed for a specification `f` and a formula `e`. name: the kernel's in C. own: its `members`."""
     folder = "" if template.partition("/")[0] in _backend_folders() else "kernels/"
-    return env.get_template(f"{folder}{template}.c.j2").make_module({"f": spec, "name": name})
+    values = {"f": spec, "name": name, "e": formula, "members": own}
+    return env.get_template(f"{folder}{template}.c.j2").make_module(values)
 
 
-def _kernel_module(env: jinja2.Environment, step: Step) -> jinja2.environment.TemplateModule:
-    return _printed(env, step.template, step.spec, f"emitc_{step.kernel}")
+def _kernel_module(
+    env: jinja2.Environment, step: Step, own: tuple[Param, ...] | None = None
+) -> jinja2.environment.TemplateModule:
+    """The printed template of a step. own: the members of its struct; all parameters where they are not known yet."""
+    types = tuple(Param(param.name, param.c_type, 0) for param in (step.params if own is None else own))
+    return _printed(env, step.template, step.spec, f"emitc_{step.kernel}", step.formula, types)
+
+
+@lru_cache(maxsize=1024)
+def _read(module: jinja2.environment.TemplateModule) -> frozenset[str]:
+    return frozenset([*_READ.findall(str(module)), *getattr(module, "layer_reads", "").split()])
 
 
 @jinja2.pass_environment
 def members(env: jinja2.Environment, step: Step) -> tuple[Param, ...]:
-    """The members of the step's parameter struct: its parameters, without those that the template's macro `unread` names.
+    """The members of the step's parameter struct: those of its parameters that the kernel reads as `p->NAME`.
 
     A layer carries all facts about its window or its output, because the scheduler reads them too. One kernel
-    specification may need fewer.
+    specification may need fewer. A template's `layer_reads` names those that the layer's function reads. A plugin's kernel, and
+    a library's, has all parameters.
     """
-    unread = getattr(_kernel_module(env, step), "unread", None)
-    names = set() if unread is None else set(str(unread(step.spec)).split())
-    names |= set(step.stored) if step.separate else set()
-    return tuple(param for param in step.params if param.name not in names)
+    params = tuple(param for param in step.params if not step.separate or param.name not in step.stored)
+    module = _kernel_module(env, step)
+    if hasattr(module, "kernel") or step.template not in template_paths():
+        return params
+    return tuple(param for param in params if param.name in _read(module))
 
 
 def _kernel(program: Program, step: Step) -> str:
     """The kernel of a step: the struct of its parameters, and the template's text.
 
-    A template whose kernel has something in front of the struct has a macro `kernel` instead. It prints the struct too, from
-    `members` where it takes them. It takes the spec where the template serves several, then the formula.
+    A template that has something in front of the struct prints the struct itself. One that prints a function of a library
+    has a macro `kernel` instead.
     """
     env = environment(program.templates)
     with _of_a_plugin(program, step.template):
-        module, own = _kernel_module(env, step), members(env, step)
-        if not hasattr(module, "kernel"):
-            partial = env.get_template("partials/layer.c.j2").module
-            return f"{partial.struct(f'emitc_{step.kernel}', own)}\n\n{module}"  # type: ignore[attr-defined]
-        macro: Macro = module.kernel
-        values = (step.spec, step.formula)[: len(set(macro.arguments) - {_MEMBERS})]
-        return str(macro(*values, **({_MEMBERS: own} if _MEMBERS in macro.arguments else {})))
+        module, own, struct = _kernel_module(env, step), members(env, step), f"emitc_{step.kernel}"
+        if hasattr(module, "kernel"):
+            values = {"f": step.spec, "e": step.formula, "members": own}
+            return str(module.kernel(**{name: values[name] for name in module.kernel.arguments}))
+        if not own or f"struct {struct} {{" in str(module):
+            return str(_kernel_module(env, step, own))
+        return f"{env.globals['c'].struct(struct, own)}\n\n{module}"  # type: ignore[attr-defined]
 
 
 def _layer(program: Program, step: Step) -> str:
@@ -152,8 +173,7 @@ def _layer(program: Program, step: Step) -> str:
         module = _kernel_module(env, step)
         if hasattr(module, "layer"):
             return str(module.layer(step))
-        partial = env.get_template("partials/layer.c.j2").module
-        return str(partial.layer(step, layer_call(step, module.arguments)))  # type: ignore[attr-defined]
+        return str(env.globals["c"].layer(step, layer_call(step, module.arguments)))  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -177,7 +197,7 @@ def _require_one_struct(program: Program) -> None:
     for step in program.every_step:
         with _of_a_plugin(program, step.template):
             module = _kernel_module(env, step)
-            if not hasattr(module, "kernel") or _MEMBERS in module.kernel.arguments:
+            if not hasattr(module, "kernel"):
                 own = [(param.name, param.c_type) for param in members(env, step)]
                 assert seen.setdefault(step.kernel, own) == own, f"{step.name} has other parameters than {step.kernel}"
 

@@ -144,9 +144,8 @@ def members(env: jinja2.Environment, step: Step) -> tuple[Param, ...]:
     """
     params = tuple(param for param in step.params if not step.separate or param.name not in step.stored)
     module = _kernel_module(env, step)
-    if hasattr(module, "kernel") or step.template not in template_paths():
-        return params
-    return tuple(param for param in params if param.name in _read(module))
+    whole = hasattr(module, "kernel") or step.template not in template_paths()
+    return tuple(param for param in params if whole or param.name in _read(module))
 
 
 def _kernel(program: Program, step: Step) -> str:

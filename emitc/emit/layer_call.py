@@ -21,6 +21,18 @@ class LayerCall:
     start: str
 
 
+def usual_arguments(step: Step) -> str:
+    """What a kernel takes whose template does not state it: operands, the layer's other tables, y, working memory.
+
+    A single operand is x; several are a, b and c. Those that are constants are tables of these names.
+    """
+    constants = [role for role in step.tables if role in ("x", "a", "b", "c")]
+    count = len(step.inputs) + len(constants)
+    operands = "x" if count == 1 else "abc"[:count]
+    others = [role for role in step.tables if role not in constants]
+    return ", ".join([*operands, *others, "y", *(memory.tensor for memory in step.scratch)])
+
+
 def layer_call(step: Step, arguments: str) -> LayerCall:
     """The call that a template describes by the kernel's arguments, such as `x, weights, restrict y, (int16_t *)work`.
 

@@ -16,7 +16,7 @@ from jinja2.runtime import Macro
 from emitc import c_names
 from emitc.emit import literals
 from emitc.emit.facts import extensions, halves_to_even, limits, suffixes
-from emitc.emit.layer_call import layer_call
+from emitc.emit.layer_call import layer_call, usual_arguments
 from emitc.emit.self_test import checked_constants
 from emitc.emit.stack import StackBound
 from emitc.emit.template_cache import TemplateCache
@@ -172,7 +172,8 @@ def _layer(program: Program, step: Step) -> str:
         module = _kernel_module(env, step)
         if hasattr(module, "layer"):
             return str(module.layer(step))
-        return str(env.globals["c"].layer(step, layer_call(step, module.arguments)))  # type: ignore[attr-defined]
+        arguments = getattr(module, "arguments", None) or usual_arguments(step)
+        return str(env.globals["c"].layer(step, layer_call(step, arguments)))  # type: ignore[attr-defined]
 
 
 @contextmanager

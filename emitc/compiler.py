@@ -37,11 +37,16 @@ def compile_model(path: str | Path, options: Options | None = None, **changes: A
     Raises EmitcError (the file or an option is refused), CannotCompile (there is no code for it, or it does not fit).
     """
     options, path, start = replace(options or Options(), **changes), Path(path), time.monotonic()
+    plugins, source, data = _read(path, options)
+    return _compiled(path, source, source.whole or data, options, plugins, start)
+
+
+def _read(path: Path, options: Options) -> tuple[Plugins, SourceModel, bytes]:
+    """The plugins, the model file as they read it, and its bytes. Raises EmitcError for options and a file that are refused."""
     check_options(options)
     data = read_file(path)
     plugins = load_plugins([Path(plugin) for plugin in options.plugins])
-    source = read_source(path, data, options.shapes, plugins.custom("onnx"))
-    return _compiled(path, source, source.whole or data, options, plugins, start)
+    return plugins, read_source(path, data, options.shapes, plugins.custom("onnx")), data
 
 
 def _compiled(
@@ -131,9 +136,7 @@ def _lowered(
 def plan_model(path: str | Path, options: Options | None = None, **changes: Any) -> tuple[Partition, Program]:
     """The partition and the program of the model file at `path`, without the C. Arguments and errors as of `compile_model`."""
     options, path = replace(options or Options(), **changes), Path(path)
-    check_options(options)
-    plugins = load_plugins([Path(plugin) for plugin in options.plugins])
-    source = read_source(path, read_file(path), options.shapes, plugins.custom("onnx"))
+    plugins, source, _ = _read(path, options)
     *_, partition, program = _lowered(path, source, options, plugins)
     return partition, program
 
@@ -169,9 +172,7 @@ def _graph(
 def partition_model(path: str | Path, options: Options | None = None) -> Partition:
     """Who would run which operator of the model file at `path`. Raises what compile_model raises."""
     options, path = options or Options(), Path(path)
-    check_options(options)
-    plugins = load_plugins([Path(plugin) for plugin in options.plugins])
-    source = read_source(path, read_file(path), options.shapes, plugins.custom("onnx"))
+    plugins, source, _ = _read(path, options)
     try:
         graph, _, _ = _graph(source, options.name or identifier(path.stem, "model"), options, plugins)
         return partition_graph(graph, options)

@@ -35,18 +35,13 @@ def counts_of(program: Program, optimize: str) -> KernelCounts | None:
     return counts_for(load_target(program.origin.target)) if optimize == "speed" else None
 
 
-def layers_by_kernel(partition: Partition) -> Counter[str]:
-    """How many layers have each kernel."""
-    return Counter(kernel_name(layer) for layer in partition.layers.values())
-
-
 def layer_works(partition: Partition, program: Program) -> dict[int, Work]:
     """Kernel and work of each layer of emitc's own kernels, by its index.
 
     A layer that runs by rows has the parameters of one row in the program, and does that for each row that it makes.
     """
     nodes = {bound.node.index: bound for bound in partition.graph.bound()}
-    layers_of = layers_by_kernel(partition)
+    layers_of = Counter(map(kernel_name, partition.layers.values()))
     rows = {call.step.index: call.makes.rows for segment in program.segments for call in segment.calls}
     zeros = zero_shares(partition)
     works = {}

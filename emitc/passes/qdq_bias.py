@@ -35,6 +35,13 @@ class Fitted:
     rounded: bool
 
 
+def _centred(w: Tensor, q: Quantization) -> Int64:
+    """Weights less their zero points."""
+    spread = tuple(-1 if i == q.axis else 1 for i in range(len(w.shape)))
+    zeros = np.array(q.zero_points, np.int64).reshape(() if q.per_tensor else spread)
+    return np.asarray(w.array().astype(np.int64) - zeros)
+
+
 @dataclass(frozen=True, slots=True)
 class Sum:
     """What the bias is added to. weights: [O, K] less their zero points. scale: real units of the sum, one or [O].
@@ -52,11 +59,8 @@ class Sum:
     def of(op: Op, x: Tensor, w: Tensor, y: Tensor) -> Sum:
         """That of a layer. All three tensors have scales, w is a constant."""
         assert w.quantization
-        q = w.quantization
-        spread = tuple(-1 if i == q.axis else 1 for i in range(len(w.shape)))
-        zeros = np.array(q.zero_points, np.int64).reshape(() if q.per_tensor else spread)
-        centred = np.moveaxis(w.array().astype(np.int64) - zeros, -1 if isinstance(op, DepthwiseConv2D) else 0, 0)
-        scale = x.scale * np.array(q.scales, np.float64)
+        centred = np.moveaxis(_centred(w, w.quantization), -1 if isinstance(op, DepthwiseConv2D) else 0, 0)
+        scale = x.scale * np.array(w.quantization.scales, np.float64)
         low, high = x.dtype.range
         reach = max(high - x.zero_point, x.zero_point - low)
         weights = centred.reshape(len(centred), -1)
@@ -110,8 +114,6 @@ def finer_weights(w: Tensor, finer: int) -> tuple[DType, Quantization, bytes]:
     """Type, quantization and bytes of the weights in units of scale / 2**finer, without zero points."""
     assert w.quantization
     q = w.quantization
-    spread = tuple(-1 if i == q.axis else 1 for i in range(len(w.shape)))
-    zeros = np.array(q.zero_points, np.int64).reshape(() if q.per_tensor else spread)
-    values = ((w.array().astype(np.int64) - zeros) << finer).astype(np.int16)
+    values = (_centred(w, q) << finer).astype(np.int16)
     scales = tuple(scale / 2.0**finer for scale in q.scales)
     return DType.INT16, replace(q, scales=scales, zero_points=(0,) * len(q.scales)), values.tobytes()

@@ -423,7 +423,10 @@ class _Sweep:
     def run(self) -> Graph:
         """The graph with integer operators wherever there are any."""
         # A bias may be dequantized after the operator that it will be found to belong to.
-        for node in sorted(self.graph.nodes, key=lambda node: not self.dequantizes_constant(node)):
+        for node in sorted(
+            self.graph.nodes,
+            key=lambda node: not self.dequantizes_constant(node),
+        ):
             if node.index in self.done:
                 continue
             if isinstance(node.op, Dequantize) and node.op.numerics.float_scale:

@@ -40,7 +40,8 @@ def lower_bound(problem: Problem) -> LowerBound:
         return LowerBound(0, 0, (), bytes_at)
     size_bytes = max(bytes_at.values())
     step = min(step for step in bytes_at if bytes_at[step] == size_bytes)
-    alive = sorted(_alive(problem, step), key=lambda i: (-problem.sizes[i], problem.names[i]))
+    alive = [i for i, live in enumerate(problem.lives) if live.first <= step < live.end]
+    alive.sort(key=lambda i: (-problem.sizes[i], problem.names[i]))
     return LowerBound(size_bytes, step, tuple(problem.names[i] for i in alive), bytes_at)
 
 
@@ -60,10 +61,6 @@ def held_bytes(problem: Problem) -> dict[int, int]:
         for step in steps_within(steps, LiveRange(max(left.first, right.first), min(left.end, right.end))):
             overlaps[step].append(pair)
     return {step: bytes_at[step] - bytes_saved(problem.sizes, overlaps[step]) for step in steps}
-
-
-def _alive(problem: Problem, step: int) -> list[int]:
-    return [i for i, live in enumerate(problem.lives) if live.first <= step < live.end]
 
 
 def bytes_saved(sizes: Sequence[int], overlaps: Sequence[Overlap]) -> int:

@@ -7,7 +7,7 @@ there on. An overlap that a layer or a segment declares applies only where its i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import lcm
@@ -149,41 +149,27 @@ def safe_overlaps(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffe
     """What of the buffers of each stage may share bytes."""
     live = {buffer.name: buffer.live for buffer in buffers}
     kept = {graph.root(name).name for name in graph.outputs}
-    return tuple(
-        _safe(graph, stage, position, moved, live, kept, hosts)
-        for position, (stage, moved) in enumerate(placed(stages))
-    )
-
-
-def _safe(
-    graph: Graph,
-    stage: Stage,
-    position: int,
-    moved: Mapping[str, int],
-    live: Mapping[str, LiveRange],
-    kept: Collection[str],
-    hosts: Hosts,
-) -> Safe:
-    """Of one stage. kept: roots of the graph's outputs."""
-    overlaps = _overlaps(graph, stage)
-    safe: dict[tuple[str, str], tuple[int, int]] = {}
-    for operand, output, distance, multiple in overlaps:
-        (source, read_at), (target, written_at) = place_of(hosts, operand), place_of(hosts, output)
-        name = buffer_name(source, moved.get(source, 0))
-        if name not in live or target not in live:  # a place inside some scratch is settled
-            continue
-        if live[name].end != position + 1 or live[target].first != position or source in kept or source == target:
-            continue
-        above = distance - read_at + written_at
-        if above > graph.tensor(target).size_bytes or above % multiple:
-            continue
-        read = () if stage.segment else (graph.root(t.name).name for node in stage.nodes for t in node.inputs)
-        covered = {other for other, *_ in overlaps}
-        if any(place_of(hosts, root)[0] == source for root in read if root not in covered):
-            continue
-        others = safe.get((name, target), (above, 1))
-        safe[name, target] = max(above, others[0]), lcm(multiple, others[1])
-    return safe
+    safe: list[dict[tuple[str, str], tuple[int, int]]] = []
+    for position, (stage, moved) in enumerate(placed(stages)):
+        safe.append({})
+        overlaps = _overlaps(graph, stage)
+        for operand, output, distance, multiple in overlaps:
+            (source, read_at), (target, written_at) = place_of(hosts, operand), place_of(hosts, output)
+            name = buffer_name(source, moved.get(source, 0))
+            if name not in live or target not in live:  # a place inside some scratch is settled
+                continue
+            if live[name].end != position + 1 or live[target].first != position or source in kept or source == target:
+                continue
+            above = distance - read_at + written_at
+            if above > graph.tensor(target).size_bytes or above % multiple:
+                continue
+            read = () if stage.segment else (graph.root(t.name).name for node in stage.nodes for t in node.inputs)
+            covered = {other for other, *_ in overlaps}
+            if any(place_of(hosts, root)[0] == source for root in read if root not in covered):
+                continue
+            others = safe[-1].get((name, target), (above, 1))
+            safe[-1][name, target] = max(above, others[0]), lcm(multiple, others[1])
+    return tuple(safe)
 
 
 def in_multiples(buffers: Sequence[Buffer], safe: Iterable[Safe]) -> tuple[Buffer, ...]:
@@ -253,3 +239,16 @@ def step_distances(graph: Graph, stages: Sequence[Stage]) -> dict[int, list[Dist
             if operand not in kept:
                 result.setdefault(position, []).append(Distance(operand, output, above=distance, below=None))
     return result
+
+
+def buffers_to_plan(
+    graph: Graph, stages: Sequence[Stage], nodes: Sequence[LoweredNode], hosts: Hosts, alignment: int, *, overlaps: bool
+) -> tuple[tuple[Buffer, ...], tuple[PinnedBuffer, ...], tuple[Distance, ...]]:
+    """The buffers to plan, those that lie inside them, and which of the former may share memory: none without `overlaps`."""
+    outer, inner = pinned(arena_buffers(graph, stages, alignment, hosts), pins_of(graph, nodes))
+    pairs: tuple[Distance, ...] = ()
+    if overlaps:
+        safe = safe_overlaps(graph, stages, outer, hosts)
+        outer = in_multiples(outer, safe)
+        pairs = distances(graph, stages, outer, hosts, safe)
+    return outer, (*inner, *parts_in(graph, outer, hosts)), pairs

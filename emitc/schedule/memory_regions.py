@@ -6,17 +6,18 @@ user's.
 """
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from emitc.c_names import is_model_name
 from emitc.errors import CannotCompile, EmitcError, Where, shown
-from emitc.ir import Graph
+from emitc.ir import Graph, Tensor
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.planner import Plan, plan
 from emitc.planner.buffers import round_up
 from emitc.planner.region_assignment import Assignment, Region, RegionProblem, assign
-from emitc.program.rows import ROLE
+from emitc.program.rows import ROLE, loads_of
+from emitc.schedule.buffers import Hosts
 from emitc.schedule.search import MemorySchedule, best_schedule
 from emitc.schedule.slots import Slots
 from emitc.schedule.stages import (
@@ -32,7 +33,7 @@ from emitc.schedule.stages import (
     shared_scratch_name,
     staged_name,
 )
-from emitc.schedule.weight_staging import Candidate, Overlap, candidates, loads_bytes, stage_cycles, with_copies
+from emitc.schedule.weight_staging import Candidate, Overlap, candidates, with_copies
 
 WEIGHTS = "weights"
 """Instead of a tensor's name: all constants."""
@@ -168,35 +169,25 @@ def traffic_of(graph: Graph, schedule: MemorySchedule) -> dict[str, int]:
     """
     traffic = {buffer.name: 0 for buffer in schedule.buffers}
     outer = {pin.buffer.name: pin.inside for pin in schedule.inside}
-
-    def add(buffer: str, size_bytes: int) -> None:
+    touched = [
+        (graph.root(name).name, graph.tensor(name).size_bytes) for name in (*graph.written_inputs, *graph.outputs)
+    ]
+    for stage, moved in placed(schedule.stages):
+        touched += _touched(graph, schedule.hosts, stage, moved)
+    for buffer, size_bytes in touched:
         buffer = outer.get(buffer, buffer)
         if buffer in traffic:
             traffic[buffer] += size_bytes
-
-    for name in (*graph.written_inputs, *graph.outputs):
-        add(graph.root(name).name, graph.tensor(name).size_bytes)
-    for stage, moved in placed(schedule.stages):
-        if stage.moved:
-            size, count = graph.tensor(stage.moved).size_bytes, moved.get(stage.moved, 0)
-            add(buffer_name(stage.moved, count), size)
-            add(buffer_name(stage.moved, count + 1), size)
-        for number, node in enumerate(stage.nodes):
-            _add_node(graph, schedule, stage, number, node, moved, add)
     return traffic
 
 
-def _add_node(
-    graph: Graph,
-    schedule: MemorySchedule,
-    stage: Stage,
-    number: int,
-    node: LoweredNode,
-    moved: Mapping[str, int],
-    add: Callable[[str, int], None],
-) -> None:
-    """What one layer reads and writes, in a segment or by itself."""
+def _touched(graph: Graph, hosts: Hosts, stage: Stage, moved: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The buffers that a stage reads or writes, each time with the bytes."""
     segment = stage.segment
+
+    def whole(tensor: Tensor) -> str:
+        root, _ = place_of(hosts, graph.root(tensor.name).name)
+        return buffer_name(root, moved.get(root, 0))
 
     def made_by(position: int) -> str:
         """The buffer that holds the rows that a layer of the segment makes."""
@@ -205,23 +196,24 @@ def _add_node(
         last = place == len(stage.nodes) - 1
         return segment.target if last else lines_name(stage.nodes[place])
 
-    for position, tensor in enumerate(node.inputs):
-        if not in_arena(graph, tensor.name):
-            continue
-        root, _ = place_of(schedule.hosts, graph.root(tensor.name).name)
-        buffer = buffer_name(root, moved.get(root, 0))
-        if segment is not None and (source := segment.layers[number].reads[position].source) != OUTSIDE:
-            buffer = made_by(source)
-        add(buffer, _reads(node, position, tensor.size_bytes))
-    for tensor in node.bound.outputs:
-        root, _ = place_of(schedule.hosts, graph.root(tensor.name).name)
-        add(buffer_name(root, moved.get(root, 0)) if segment is None else made_by(number), tensor.size_bytes)
-    for role in node.staged:
-        copied = next(table.size_bytes for table in node.layer.tables if table.role == role)
-        add(staged_name(node, role), copied + loads_bytes(node))
-    for i, scratch in enumerate(node.layer.scratch):
-        name = scratch_name(node, scratch.role) if segment is None else shared_scratch_name(stage.nodes[0], i)
-        add(name, 2 * scratch.size_bytes)
+    if stage.moved:
+        count = moved.get(stage.moved, 0)
+        for number in (count, count + 1):
+            yield buffer_name(stage.moved, number), graph.tensor(stage.moved).size_bytes
+    for number, node in enumerate(stage.nodes):
+        for position, tensor in enumerate(node.inputs):
+            if in_arena(graph, tensor.name):
+                source = OUTSIDE if segment is None else segment.layers[number].reads[position].source
+                buffer = whole(tensor) if source == OUTSIDE else made_by(source)
+                yield buffer, _reads(node, position, tensor.size_bytes)
+        for tensor in node.bound.outputs:
+            yield whole(tensor) if segment is None else made_by(number), tensor.size_bytes
+        for role in node.staged:
+            copied = next(table.size_bytes for table in node.layer.tables if table.role == role)
+            yield staged_name(node, role), copied + loads_of(node.layer)
+        for i, scratch in enumerate(node.layer.scratch):
+            name = scratch_name(node, scratch.role) if segment is None else shared_scratch_name(stage.nodes[0], i)
+            yield name, 2 * scratch.size_bytes
 
 
 def assign_regions(
@@ -327,7 +319,9 @@ def _with_transfers(
 
     every = candidates(best.schedule)
     able = [c for c in every if saved(c) > 0 and c.size_bytes <= region.size_bytes]
-    cycles = stage_cycles(best.schedule, lambda index: wanted.cycles.get(index, 0.0))
+    # Without those of relocated tensors.
+    stages = best.schedule.stages
+    cycles = [sum(wanted.cycles.get(node.bound.node.index, 0.0) for node in stage.nodes) for stage in stages]
     waits, loads = sum(map(saved, every)), sum(c.loads_bytes for c in able)
     cheapest, least = replace(best, waits=waits), best.assignment.cost + home * loads
     for offers in Overlap(cycles, wanted.load_ahead, saved, every).offers(able):

@@ -19,18 +19,7 @@ from types import MappingProxyType
 from emitc.ir import Graph
 from emitc.planner import Buffer, Distance, OrderProblem, Plan, best_order, first_fit_bytes, held_bytes, plan
 from emitc.planner.buffers import round_up
-from emitc.schedule.buffers import (
-    PinnedBuffer,
-    arena_buffers,
-    distances,
-    in_multiples,
-    parts_in,
-    pinned,
-    pins_of,
-    safe_overlaps,
-    step_distances,
-    step_of,
-)
+from emitc.schedule.buffers import PinnedBuffer, buffers_to_plan, step_distances, step_of
 from emitc.schedule.row_overlap import near, saved
 from emitc.schedule.row_streaming import (
     Choice,
@@ -176,14 +165,8 @@ class _ScheduleSearch:
         self, stages: Sequence[Stage]
     ) -> tuple[tuple[Buffer, ...], tuple[PinnedBuffer, ...], tuple[Distance, ...]]:
         """The buffers to plan, the buffers that lie inside them, and which of the former may share memory."""
-        buffers = arena_buffers(self.graph, stages, self.alignment, self.hosts)
-        outer, inner = pinned(buffers, pins_of(self.graph, self.nodes))
-        pairs: tuple[Distance, ...] = ()
-        if "overlap" not in self.without:
-            safe = safe_overlaps(self.graph, stages, outer, self.hosts)
-            outer = in_multiples(outer, safe)
-            pairs = distances(self.graph, stages, outer, self.hosts, safe)
-        return outer, (*inner, *parts_in(self.graph, outer, self.hosts)), pairs
+        overlaps = "overlap" not in self.without
+        return buffers_to_plan(self.graph, stages, self.nodes, self.hosts, self.alignment, overlaps=overlaps)
 
     def planned(
         self, stages: tuple[Stage, ...], *, effort: float = _EFFORT, useful_bytes: int | None = None

@@ -12,6 +12,7 @@ each weight once can gain by this too.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from emitc.planner import Buffer, LiveRange
 from emitc.program.rows import ROLE, loads_of, weights_of
@@ -50,18 +51,15 @@ class Candidate:
         return self.size_bytes * (home + fast) if copied else self.loads_bytes * (home - fast)
 
 
-def loads_bytes(node: LoweredNode) -> int:
-    """Bytes of its weights that a layer loads in one run, about."""
-    return loads_of(node.layer)
-
-
 def candidates(schedule: MemorySchedule) -> tuple[Candidate, ...]:
     """Every layer whose weights could be copied, in order of execution."""
     result = []
     for position, stage in enumerate(schedule.stages):
         tables = [(node, table) for node in stage.nodes if (table := weights_of(node.layer))]
         together = sum(table.size_bytes for _, table in tables)
-        result += [Candidate(position, node, table.size_bytes, loads_bytes(node), together) for node, table in tables]
+        result += [
+            Candidate(position, node, table.size_bytes, loads_of(node.layer), together) for node, table in tables
+        ]
     return tuple(result)
 
 
@@ -188,7 +186,7 @@ class Overlap:
     def best(self, able: Sequence[Candidate], depth: int) -> Transfers:
         """The layers among `able` whose copies save most: a climb from all of them, and one from none, by one layer at a time."""
         climbs = (self._climb(able, start, depth) for start in (able, ()))
-        return self.delayed(max(climbs, key=_gain))
+        return self.delayed(max(climbs, key=attrgetter("gain")))
 
     def _climb(self, able: Sequence[Candidate], start: Sequence[Candidate], depth: int) -> Transfers:
         best = self.timed(_in_order(start), depth)
@@ -200,7 +198,9 @@ class Overlap:
                 *([c for c in best.chosen if c is not one] for one in out),
                 *([*best.chosen, one] for one in more),
             ]
-            better = max((self.timed(_in_order(layers), depth) for layers in changed), key=_gain, default=best)
+            better = max(
+                (self.timed(_in_order(layers), depth) for layers in changed), key=attrgetter("gain"), default=best
+            )
             if better.gain <= best.gain:
                 return best
             best = better
@@ -220,12 +220,3 @@ class Overlap:
 
 def _in_order(layers: Sequence[Candidate]) -> list[Candidate]:
     return sorted(layers, key=lambda c: c.position)
-
-
-def _gain(made: Transfers) -> float:
-    return made.gain
-
-
-def stage_cycles(schedule: MemorySchedule, cycles: Callable[[int], float]) -> list[float]:
-    """The estimated cycles of each stage, without those of relocated tensors. cycles: of a layer, by its index."""
-    return [sum(cycles(node.bound.node.index) for node in stage.nodes) for stage in schedule.stages]

@@ -31,17 +31,13 @@ _MAX_CALLS = 64
 """Functions that are called inside of each other: those that put them in place call themselves for each."""
 
 
-def _id_of(node: onnx.NodeProto) -> _Id:
-    return node.domain, node.op_type, node.overload
-
-
 def _calls(nodes: Iterable[onnx.NodeProto]) -> Counter[_Id]:
     """How often the nodes, and those of the graphs that they run, name each operator."""
     calls: Counter[_Id] = Counter()
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
-        calls[_id_of(node)] += 1
+        calls[node.domain, node.op_type, node.overload] += 1
         waiting += [inner for graph in graphs_of(node) for inner in graph.node]
     return calls
 

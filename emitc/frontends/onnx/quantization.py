@@ -27,13 +27,8 @@ _FLOAT32 = 1
 """float32 among the element types of ONNX."""
 
 
-def is_real_product(node: RewriterNode) -> bool:
-    """Whether it is a QGemm that states no scale of its output."""
-    return node.kind == "QGemm" and node.input(_Y_SCALE) == ABSENT
-
-
-def real_product(rewriter: SourceRewriter, node: RewriterNode) -> list[RewriterNode]:
-    """The operators in its place. Raises CannotCompile for a computed scale."""
+def _real_product(rewriter: SourceRewriter, node: RewriterNode) -> list[RewriterNode]:
+    """The operators in the place of a QGemm that states no scale of its output. Raises CannotCompile for a computed scale."""
     why, hint = "the factor of a float32 output is computed while compiling", "export the model with constant scales"
     a_scale, b_scale = (rewriter.known(node, node.input(at), "scale", why, hint) for at in (_A_SCALE, _B_SCALE))
     alpha = rewriter.source_node(node).real("alpha", 1.0)
@@ -281,8 +276,8 @@ def _unwrapped(
     """The operator without its scale inputs, among the Reinterprets that it needs."""
     if _by_scales(rewriter, node):
         return [node]
-    if is_real_product(node):
-        return real_product(rewriter, node)
+    if node.kind == "QGemm" and node.input(_Y_SCALE) == ABSENT:
+        return _real_product(rewriter, node)
     _require_plain(rewriter, node)
     unwrapped: list[tuple[_Part, int, Quantization]] = []
     for part in parts:

@@ -8,7 +8,7 @@ round or change with it. If the number of rounds is known, its operators are the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,26 +66,6 @@ class Operator:
     node: onnx.NodeProto
     name: str
     where: Where
-
-
-@dataclass(frozen=True, slots=True)
-class _Rounds:
-    """A loop whose body is read. inputs, results: names of values of the body.
-
-    operands: names of values outside. carried: how many of them the body computes anew in each round. slices: names outside of
-    tensors to which each round adds a slice. backward: whether the last round comes first, for each scanned operand and for
-    each of the slices. settings: further attributes.
-    """
-
-    read: Reader
-    inputs: Sequence[str]
-    results: Sequence[str]
-    operands: Sequence[str]
-    carried: int
-    slices: Sequence[str]
-    rounds: int
-    backward: Sequence[bool]
-    settings: Mapping[str, int] = field(default_factory=dict)
 
 
 class Inside:
@@ -200,18 +180,17 @@ class Inside:
         counted, conditional = plan.rounds is None, plan.begins is None
         self._add_loop(
             op,
-            _Rounds(
-                plan.read,
-                [number] * numbered + [value.name for value in plan.body.input[2:]],
-                outputs,
-                [node.input[0]] * counted + [node.input[1]] * conditional + values,
-                len(values),
-                [node.output[len(values) + k] for k in present],
-                NO_LIMIT if plan.rounds is None else plan.rounds,
-                [False] * len(slices),
-                {"counted": counted, "conditional": conditional, "numbered": numbered, "until": plan.until},
-            ),
-        )
+            plan.read,
+            [number] * numbered + [value.name for value in plan.body.input[2:]],
+            outputs,
+            [node.input[0]] * counted + [node.input[1]] * conditional + values,
+            [node.output[len(values) + k] for k in present],
+            {
+                "counted": int(counted), "conditional": int(conditional), "numbered": int(numbered),
+                "until": int(plan.until), "rounds": NO_LIMIT if plan.rounds is None else plan.rounds,
+                "carried": len(values), "backward": "0" * len(slices),
+            },
+        )  # fmt: skip
 
     def _scan(self, op: Operator) -> None:
         node, where = op.node, op.where
@@ -246,10 +225,9 @@ class Inside:
         back = [bool(back) for back in attributes.get("scan_output_directions", ())]
         turned += [bool(back and back[k - len(values)]) for k in present]
         ends = [node.output[k] for k in present]
-        operands = [*values, *scanned]
-        settings = {"scanned": count}
-        rounds = _Rounds(read, leading, outputs, operands, len(values), ends, lengths.pop(), turned, settings)
-        self._add_loop(op, rounds)
+        backward = "".join("1" if back else "0" for back in turned)
+        settings = {"scanned": count, "carried": len(values), "rounds": lengths.pop(), "backward": backward}
+        self._add_loop(op, read, leading, outputs, [*values, *scanned], ends, settings)
 
     # ---- what they have in common ----
 
@@ -296,23 +274,24 @@ class Inside:
         kind = op.node.op_type
         self.reader.nodes.append(SourceNode(op.index, kind, op.name, operands, made, stated, "onnx", kind))
 
-    def _add_loop(self, op: Operator, loop: _Rounds) -> None:
-        settings = dict.fromkeys(("counted", "conditional", "numbered", "until", "scanned"), 0) | dict(loop.settings)
-        names, carried = loop.read.inside.captured, loop.carried
-        subgraph = self._registered(loop.read, loop.inputs, names, loop.results)
-        results = [loop.read.values[made].type for made in loop.results[settings["until"] :]]
+    def _add_loop(
+        self, op: Operator, read: Reader, inputs: Sequence[str], results: Sequence[str], operands: Sequence[str],
+        slices: Sequence[str], settings: Mapping[str, int | str],
+    ) -> None:  # fmt: skip
+        """Adds a loop whose body is read. inputs, results: names of values of the body. operands: names of values outside.
+
+        slices: names outside of tensors to which each round adds a slice. settings: attributes. `carried` is how many operands
+        the body computes anew in each round, `backward` whether the last round comes first, for each scanned operand and slice.
+        """
+        names, carried, rounds = read.inside.captured, int(settings["carried"]), int(settings["rounds"])
+        subgraph = self._registered(read, inputs, names, results)
+        kinds = [read.values[made].type for made in results[int(settings.get("until", 0)) :]]
         values = [o or f"{op.name}#value{k}" for k, o in enumerate(op.node.output[:carried])]
-        outputs = list(zip(values, results[:carried], strict=True))
-        for end, kind in zip(loop.slices, results[carried:], strict=True):
-            outputs.append((end, _typed(kind, (loop.rounds, *dims_of(kind, 1)))))
-        attributes: dict[str, Attribute] = {
-            "body_subgraph_index": subgraph,
-            "counted": int(settings["counted"]), "conditional": int(settings["conditional"]),
-            "numbered": int(settings["numbered"]), "until": int(settings["until"]), "rounds": loop.rounds,
-            "carried": carried, "scanned": settings["scanned"],
-            "backward": "".join("1" if back else "0" for back in loop.backward),
-        }  # fmt: skip
-        self._add(op, [*loop.operands, *names], outputs, attributes)
+        outputs = list(zip(values, kinds[:carried], strict=True))
+        for end, kind in zip(slices, kinds[carried:], strict=True):
+            outputs.append((end, _typed(kind, (rounds, *dims_of(kind, 1)))))
+        absent = dict.fromkeys(("counted", "conditional", "numbered", "until", "scanned"), 0)
+        self._add(op, [*operands, *names], outputs, {"body_subgraph_index": subgraph, **absent, **settings})
 
     # ---- rounds ----
 

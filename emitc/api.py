@@ -118,7 +118,6 @@ class Model(Compiled):
         return cost_of(self.partition, self.program, self.options.optimize)
 
     def _repr_html_(self) -> str:
-        """A table for a notebook."""
         from emitc.boards.measurement import html_table
 
         program = self.program

@@ -49,7 +49,6 @@ class Compiled:
         return loads_of(self.partition.layers[index])
 
     def __repr__(self) -> str:
-        """One line: a notebook prints what a line gives."""
         program = self.program
         return (
             f"<{type(self).__name__} {program.name} for {program.origin.target}: {len(program.steps)} layers, {program.macs}"

@@ -68,7 +68,6 @@ class _NumberedSentence(Enum):
 
     @property
     def meaning(self) -> str:
-        """The sentence."""
         return self.value[1]
 
 

@@ -319,7 +319,6 @@ class Graph:
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
-        """The bytes of each tensor."""
         return {tensor.name: tensor.size_bytes for tensor in self.tensors}
 
     def has_tensor(self, name: str) -> bool:

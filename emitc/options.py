@@ -92,7 +92,6 @@ class Options:
 
     @property
     def in_steps(self) -> bool:
-        """Whether the model runs in steps too."""
         return self.steps or self.max_step_cycles is not None
 
     @property

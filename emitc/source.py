@@ -74,7 +74,6 @@ class SourceTensor:
 
     @property
     def elements(self) -> int:
-        """Number of elements of a tensor without open dimensions."""
         return math.prod(self.shape)
 
     def array(self) -> Array:
@@ -217,7 +216,6 @@ class SourceNode:
         return tensor.array()
 
     def has_input(self, position: int) -> bool:
-        """Whether the optional input `position` is there."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
     def constant_integers(self, position: int, what: str) -> tuple[int, ...]:

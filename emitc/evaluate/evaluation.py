@@ -172,7 +172,6 @@ class Evaluation:
 
     @property
     def warnings(self) -> tuple[Warned, ...]:
-        """What makes the result doubtful."""
         if self.outside <= OUTSIDE:
             return ()
         what = f"{self.outside:.0%} of the input values are outside of what the model's input stands for"

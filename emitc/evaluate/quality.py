@@ -145,7 +145,6 @@ def tensor_ratios(model: bytes, quantized: bytes, samples: Sequence[Mapping[str,
 
 
 def _warnings(samples: Sequence[Mapping[str, Array]], outputs: Sequence[OutputQuality]) -> tuple[Warned, ...]:
-    """What makes the calibration doubtful, each with its cause."""
     count, doubts = len(samples), list[Warned]()
     if count < FEW_SAMPLES:
         what = f"{count} calibration samples are few: ranges are known from {FEW_SAMPLES} real ones or more"

@@ -49,7 +49,6 @@ class TensorInfo:
 
 
 def info_of(port: Port) -> TensorInfo:
-    """What a caller must know of an input or output."""
     return TensorInfo(port.tensor, port.dtype, port.shape, port.scale, port.zero_point)
 
 
@@ -70,7 +69,6 @@ class Session:
         self._model = HostModel(library, interface_of(made), made.host_hooks())
 
     def reset(self) -> None:
-        """The model's state back to its start."""
         self._model.reset()
 
     def run_one(self, inputs: Sequence[Array]) -> tuple[Array, ...]:

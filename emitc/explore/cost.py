@@ -64,27 +64,23 @@ class Cost:
 
     @property
     def warnings(self) -> tuple[Warned, ...]:
-        """What makes the estimate doubtful."""
         if not self.source or self.counted >= _ALMOST_ALL:
             return ()
         share = f"{1 - self.counted:.0%} of the instructions are of kernels that were not counted"
         return (Warned(WarningCode.UNCOUNTED, f"{share}, so that the estimate may be far off"),)
 
     def to_json(self) -> dict[str, Any]:
-        """For --json."""
         content = asdict(self) | {"flash_bytes": self.flash_bytes, "counted": round(self.counted, 4)}
         content["warnings"] = [warning.as_json() for warning in self.warnings]
         return content | {"seconds": round(self.seconds, 3), "layers": [asdict(layer) for layer in self.layers]}
 
     def __repr__(self) -> str:
-        """One line."""
         return (
             f"<Cost of {self.model} on {self.target}: arena {self.arena_bytes} bytes, flash {self.flash_bytes} bytes,"
             f" {self.instructions} instructions, {self.cycles} cycles>"
         )
 
     def _repr_html_(self) -> str:
-        """A table for a notebook."""
         columns = ("index", "op", "kernel", "macs", "instructions", "constant_bytes")
         head = "".join(f"<th>{column}</th>" for column in columns)
         rows = "".join(

@@ -108,7 +108,6 @@ class KernelCounts:
     like: str = ""
 
     def has(self, kernel: str) -> bool:
-        """Whether the kernel was counted, or one like it."""
         return kernel in self.kernels or family(kernel) in self.families or stem(kernel) in self.stems
 
     def instructions(self, kernel: str, work: Mapping[str, float]) -> float | None:

@@ -56,7 +56,6 @@ def layer_works(partition: Partition, program: Program) -> dict[int, Work]:
 
 
 def layer_costs(partition: Partition, program: Program, counts: KernelCounts | None) -> tuple[LayerCost, ...]:
-    """The layers in their order."""
     rough = {assignment.index: assignment.cost for assignment in partition.assignments}
     works = layer_works(partition, program) if counts is not None else {}
     rows = []

@@ -136,7 +136,6 @@ def _of_scaling(values: Mapping[str, int], outputs: int) -> dict[str, float]:
 
 
 def _numbers(layer: Layer) -> dict[str, int]:
-    """The whole numbers among a layer's parameters."""
     numbers = {}
     for param in layer.params:
         text = str(param.value)

@@ -63,7 +63,6 @@ class SmallerArena:
         return {"arena_bytes": self.arena_bytes, "estimated_cost": round(self.cost, 3)}
 
     def note(self) -> Note:
-        """For a person."""
         arena = f"{self.arena_bytes:,}".replace(",", " ")
         what = f"an arena of {arena} B takes {100 * (self.cost - 1):+.1f} % cycles by estimate"
         hint = f"--ram-budget {self.arena_bytes}; emitc plan --pareto shows others"

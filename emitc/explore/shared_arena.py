@@ -79,7 +79,6 @@ def _round_up(value: int, alignment: int) -> int:
 
 
 def _require_shareable(programs: Sequence[Program], name: str) -> None:
-    """Raises what `together` raises."""
     names = [program.name for program in programs]
     twice = [name for name in names if names.count(name) > 1]
     in_regions = [program.name for program in programs if program.regions]

@@ -45,7 +45,6 @@ class Exchange:
     old_sha256: str
 
     def to_json(self) -> dict[str, Any]:
-        """For --json."""
         return {
             "bytes": len(self.data),
             "structure": self.structure,
@@ -191,7 +190,6 @@ def _layer_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def _text(value: object) -> str:
-    """A value of a manifest, short."""
     if value is None:
         return "absent"
     return ", ".join(map(str, value))[:200] if isinstance(value, list) else str(value)[:200]

@@ -183,7 +183,6 @@ class _Sweep:
         return True
 
     def run(self) -> Graph:
-        """The graph with every Transpose as far down as it goes."""
         for node in self.graph.nodes:
             if isinstance(node.op, Transpose):
                 self.transpose(node)

@@ -318,7 +318,6 @@ class _Search:
         return moves
 
     def _after(self, state: _State, move: _Move) -> _State:
-        """The state that a move leads to."""
         freed = [i for i in self._followers[move.step] if not self._waits[i] & ~move.done]
         ready = (*(i for i in state.ready if i != move.step), *freed)
         return _State(move.done, move.peak, move.alive, ready, state, move.step)

@@ -159,7 +159,6 @@ class Step:
 
     @property
     def tables(self) -> dict[str, str]:
-        """The C expressions of the tables by their roles."""
         return {
             role: f"({name} + first * {self.per_output[role]})" if role in self.per_output else name
             for role, name in self.table_names.items()
@@ -442,7 +441,6 @@ class Program:
 
     @property
     def streamed_input(self) -> Port | None:
-        """The input whose rows the model asks the application for."""
         return next((port for port in self.inputs if port.rows), None)
 
     @property
@@ -459,7 +457,6 @@ class Program:
 
     @property
     def staged(self) -> tuple[Staged, ...]:
-        """The tables that are copied before their layers run."""
         return tuple(staged for step in self.steps for staged in step.staged)
 
     @property

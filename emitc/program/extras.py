@@ -25,7 +25,6 @@ class Profiling:
         return tuple(f"{record[0]} to {record[-1]}" for record in self.records if len(record) > 1)
 
     def to_json(self) -> dict[str, Any]:
-        """For the manifest."""
         return {"interval": self.interval, "records": [list(record) for record in self.records]}
 
 

@@ -70,7 +70,6 @@ class RowUse:
 
     @property
     def one_to_one(self) -> bool:
-        """Whether row r reads row r alone."""
         return (self.stride, self.pad, self.extent) == (1, 0, 1)
 
 

@@ -54,12 +54,10 @@ class SelfTest:
         return () if self.external else self.inputs
 
     def outputs_of(self, stage: int) -> tuple[int, ...]:
-        """The outputs of a stage that are checked."""
         return tuple(check.output for check in self.checks if check.stage == stage)
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of the stored inputs."""
         return sum(constant.table.size_bytes for constant in self.inputs)
 
     def name_bytes(self, program: Program) -> int:

@@ -58,12 +58,10 @@ class Split:
 
     @property
     def rows(self) -> int:
-        """Rows of the output."""
         return self.makes.rows
 
     @property
     def calls(self) -> int:
-        """Calls that make the whole output."""
         return -(-self.rows // self.together)
 
     @property
@@ -106,7 +104,6 @@ class SteppedStage:
         return f"op {layers[0].index} {layers[0].op_type}"
 
     def to_json(self) -> dict[str, Any]:
-        """For the manifest."""
         return {
             "layers": [step.index for step in self.layers],
             "calls": self.calls,
@@ -154,7 +151,6 @@ class Stepping:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For the manifest."""
         longest = self.longest
         return {
             "max_cycles": self.max_cycles,

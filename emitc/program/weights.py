@@ -114,7 +114,6 @@ class Member:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one element."""
         return bytes_of(self.c_type)
 
     @property
@@ -129,7 +128,6 @@ class Member:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all elements."""
         return self.element_bytes * max(self.count, 1)
 
     def data(self) -> bytes:

@@ -152,7 +152,6 @@ class _ScheduleSearch:
 
     @cached_property
     def hosts(self) -> dict[str, tuple[str, int]]:
-        """The tensors that lie inside others."""
         return hosts_of(self.elided)
 
     @cached_property

@@ -16,7 +16,6 @@ AGAIN = "the file is damaged or was written by a faulty exporter: export the mod
 
 
 def faulty(what: str, where: Where, why: str) -> EmitcError:
-    """The error, with the hint to export the model again."""
     return EmitcError(what, where, why, AGAIN)
 
 

@@ -112,7 +112,6 @@ class Reader:
     # ---- values ----
 
     def add(self, name: str, dtype: str, shape: Shape, data: bytes | None, proto: onnx.TypeProto, constant: Any) -> int:
-        """A new tensor under its name."""
         if name in self.values:
             raise faulty(f'two values are called "{name}"', Where(tensor=name), "names are unique")
         if len(self.tensors) >= MAX_TENSORS:
@@ -373,7 +372,6 @@ class Reader:
             )
 
     def constant_of(self, name: str) -> onnx.TensorProto | None:
-        """The value, where it is known."""
         return self.values[name].constant if self.inside.knows(name) else None
 
     def short_constant(self, name: str) -> onnx.TensorProto | None:

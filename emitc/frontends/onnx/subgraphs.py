@@ -419,7 +419,6 @@ class Inside:
                 yield from self._stacked(stacked, output)
 
     def _stacked(self, parts: Sequence[str], output: str) -> Iterator[onnx.NodeProto]:
-        """Slices as one tensor."""
         axes = self._fresh("axes")
         late = self.reader.opset >= 13
         if late:

@@ -367,7 +367,6 @@ class _Reader:
         return self.data[offset : offset + size]
 
     def node(self, subgraph: Any, index: int, tensors: tuple[SourceTensor, ...]) -> SourceNode:
-        """Operator `index` with its tensors and attributes."""
         raw = self._open(subgraph.Operators(index))
         where = Where(op=f"op {index}")
         if not 0 <= raw.OpcodeIndex() < len(self.codes):

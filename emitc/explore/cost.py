@@ -18,6 +18,7 @@ from emitc.errors import Warned, WarningCode
 from emitc.explore.kernel_counts import CONSTANT_ALIGNMENT, PARAMETER_BYTES, KernelCounts
 from emitc.explore.layer_cycles import LayerCost, counts_of, cycles_per_instruction, layer_costs
 from emitc.options import Options
+from emitc.planner.buffers import round_up
 from emitc.program import Program
 from emitc.target import load_target
 
@@ -152,4 +153,4 @@ def _constant_bytes(program: Program, kernels: list[str], counts: KernelCounts |
     shared = Counter(kernels)
     kept = sum(count for kernel, count in zip(kernels, params, strict=True) if shared[kernel] > 1)
     total = program.constant_bytes + PARAMETER_BYTES * kept
-    return -(-total // CONSTANT_ALIGNMENT) * CONSTANT_ALIGNMENT
+    return round_up(total, CONSTANT_ALIGNMENT)

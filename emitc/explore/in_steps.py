@@ -10,7 +10,6 @@ from emitc.lower.stepping import with_steps
 from emitc.lower.within_budget import lower_within_budget
 from emitc.options import Options
 from emitc.program import Program
-from emitc.program.stepping import SteppedStage
 
 _ROUNDS = 4
 """Memory plans that are made in search of one in which all long layers run in parts; a new plan may let others share bytes."""
@@ -24,7 +23,8 @@ def in_steps(graph: Graph, partition: Partition, program: Program, options: Opti
     best = partition, _with_steps(partition, program, options)
     parted: frozenset[int] = frozenset()
     for _ in range(_ROUNDS):
-        sharing = {stage.layers[0].index for stage in _stages(best[1]) if stage.shares}
+        stages = best[1].stepping.stages if best[1].stepping is not None else ()
+        sharing = {stage.layers[0].index for stage in stages if stage.shares}
         if sharing <= parted or options.ram_budget == "min":
             break
         parted |= sharing
@@ -41,7 +41,3 @@ def in_steps(graph: Graph, partition: Partition, program: Program, options: Opti
 def _with_steps(partition: Partition, program: Program, options: Options) -> Program:
     cycles = layer_cycles(partition, program, options.optimize)
     return with_steps(program, partition, cycles, options.max_step_cycles)
-
-
-def _stages(program: Program) -> tuple[SteppedStage, ...]:
-    return program.stepping.stages if program.stepping is not None else ()

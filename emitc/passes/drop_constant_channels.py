@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import BoundNode, DType, Graph, Node, Quantization, Tensor, stored
+from emitc.ir import BoundNode, DType, Graph, Node, Tensor, stored
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.kernels.mac.accumulation import BIAS, WEIGHTS, bias_of, float_factors, in_float, real_factors, requantization
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
 from emitc.numerics.requantize import INT32_MAX, activation_clamp
-from emitc.passes.rewriter import free_name
+from emitc.passes.rewriter import free_name, same_scale
 
 Int64 = NDArray[np.int64]
 TOGETHER = 4
@@ -90,11 +90,7 @@ def _by_channel(bound: BoundNode) -> bool:
     if not isinstance(op, AveragePool2D | MaxPool2D) or (isinstance(op, AveragePool2D) and op.count_padding):
         return False
     pool = x.dtype is y.dtype is DType.INT8
-    return pool and x.quantization is not None and y.quantization is not None and _same(x.quantization, y.quantization)
-
-
-def _same(a: Quantization, b: Quantization) -> bool:
-    return (a.scales, a.zero_points) == (b.scales, b.zero_points)
+    return pool and x.quantization is not None and same_scale(x, y)
 
 
 def _input_range(graph: Graph, tensor: Tensor, ranges: Mapping[str, Range]) -> Range:

@@ -23,7 +23,7 @@ from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
 from emitc.kernels.shared.pointwise import ACTIVATION_BOUNDS
 from emitc.kernels.shared.windows import Padding
 from emitc.numerics.requantize import INT32_MAX, Int64
-from emitc.passes.rewriter import free_name, only_reader, with_nodes
+from emitc.passes.rewriter import free_name, only_reader, same_scale, with_nodes
 
 _Sums = Conv2D | DepthwiseConv2D | FullyConnected
 _Fusable = _Sums | AveragePool2D | MaxPool2D | Add | Sub | Mul
@@ -80,11 +80,6 @@ def fold_bias(graph: Graph) -> Graph:
 # ---- activations ----
 
 
-def _same_scale(a: Tensor, b: Tensor) -> bool:
-    first, second = a.quantization, b.quantization
-    return bool(first and second) and (first.scales, first.zero_points) == (second.scales, second.zero_points)  # type: ignore[union-attr]
-
-
 def _floats(a: Tensor, b: Tensor) -> bool:
     return all(tensor.dtype is DType.FLOAT32 and tensor.quantization is None for tensor in (a, b))
 
@@ -112,7 +107,7 @@ def _producer(graph: Graph, node: Node) -> Node | None:
         return None
     ends = graph.tensor(name), graph.tensor(node.outputs[0])
     if not _floats(*ends):
-        return producer if _same_scale(*ends) else None
+        return producer if same_scale(*ends) else None
     in_onnx = producer.op.numerics is Numerics.QOPERATOR
     same_format = in_onnx == (node.op.numerics is Numerics.QOPERATOR)
     return producer if same_format and (isinstance(producer.op, _Sums) or not in_onnx) else None

@@ -22,6 +22,12 @@ def only_reader(graph: Graph, name: str) -> Node | None:
     return readers[0] if len(readers) == 1 and not graph.aliases(name) and name not in graph.outputs else None
 
 
+def same_scale(a: Tensor, b: Tensor) -> bool:
+    """Whether both are quantized, with equal scales and zero points."""
+    x, y = a.quantization, b.quantization
+    return x is not None and y is not None and (x.scales, x.zero_points) == (y.scales, y.zero_points)
+
+
 def views_of(graph: Graph, name: str) -> tuple[str, ...]:
     """All tensors that share a tensor's bytes, also through each other."""
     direct = graph.aliases(name)

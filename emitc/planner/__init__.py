@@ -23,7 +23,7 @@ from emitc.planner.greedy import height
 from emitc.planner.lower_bound import LowerBound, lower_bound
 from emitc.planner.lower_bound import held_bytes as _held_bytes
 from emitc.planner.operator_order import OrderProblem, best_order
-from emitc.planner.problem import Problem, problem_of, shared_bytes
+from emitc.planner.problem import Problem, problem_of
 from emitc.planner.search import lowest_first_fit, lowest_packing
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "held_bytes",
     "plan",
     "plan_at",
-    "shared_bytes",
 ]
 
 _PLANS = 64

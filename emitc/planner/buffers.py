@@ -135,13 +135,6 @@ class Plan:
     peak_buffers: tuple[str, ...]
     held_bytes: int | None = None
 
-    def offset_of(self, name: str) -> int:
-        """The offset of the buffer `name` in bytes. Errors: KeyError when the plan has no such buffer."""
-        for placement in self.placements:
-            if placement.name == name:
-                return placement.offset_bytes
-        raise KeyError(name)
-
 
 # ---- from the steps of a schedule to buffers ----
 

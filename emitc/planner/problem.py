@@ -138,11 +138,3 @@ def saving_of(left: int, right: int, above: int, below: int) -> int:
     the smaller one already lies within the other; the other direction is the mirror image.
     """
     return max(0, min(left, right, max(right - above, left - below)))
-
-
-def shared_bytes(buffer: int, other: int, above: int, alignment: int) -> int:
-    """The most bytes that buffers of sizes `buffer` and `other` can share where `buffer` must lie `above` bytes over
-    `other`, or no overlap; everything on the grid `alignment`.
-    """
-    left, right = round_up(buffer, alignment), round_up(other, alignment)
-    return saving_of(left, right, min(round_up(above, alignment), right), left)

@@ -61,13 +61,6 @@ class Assignment:
     regions: tuple[RegionPlan, ...]
     cost: float
 
-    def region_of(self, name: str) -> str:
-        """The region of the buffer `name`. Errors: KeyError when no region has it."""
-        for part in self.regions:
-            if any(placement.name == name for placement in part.plan.placements):
-                return part.region.name
-        raise KeyError(name)
-
 
 Planner = Callable[[Sequence[Buffer], Sequence[Distance], int], Plan]
 """Makes the plan of one region's buffers, with their distances, on a grid of so many bytes."""

@@ -144,23 +144,31 @@ def _numbers(layer: Layer) -> dict[str, int]:
     return numbers
 
 
-def met(outputs: int, stride: int, dilation: int, size: int, pad: int, inputs: int) -> int:
+def met(values: Mapping[str, int], axis: str) -> int:
     """Along one dimension: positions inside the input, of the windows of all outputs."""
+    stride, dilation, pad = _window(values, axis)
+    outputs, size = values[f"out_{axis}"], values[f"kernel_{axis}"]
     if outputs > _MOST_ROWS:
         return outputs * size
     count = 0
     for tap in range(size):
         start = tap * dilation - pad
         low = max(0, -(start // stride) if start < 0 else 0)
-        high = min(outputs - 1, (inputs - 1 - start) // stride)
+        high = min(outputs - 1, (values[f"in_{axis}"] - 1 - start) // stride)
         count += max(0, high - low + 1)
     return count
 
 
+def _window(values: Mapping[str, int], axis: str) -> tuple[int, int, int]:
+    """Stride, dilation and padding in front."""
+    pad = values.get({"h": "pad_top", "w": "pad_left"}[axis], 0)
+    return values.get(f"stride_{axis}", 1), values.get(f"dilation_{axis}", 1), pad
+
+
 def inner(values: Mapping[str, int], axis: str) -> int:
     """Along one dimension: outputs whose windows lie inside the input."""
-    stride, pad = values.get(f"stride_{axis}", 1), values.get({"h": "pad_top", "w": "pad_left"}[axis], 0)
-    reach = values.get(f"dilation_{axis}", 1) * (values[f"kernel_{axis}"] - 1)
+    stride, dilation, pad = _window(values, axis)
+    reach = dilation * (values[f"kernel_{axis}"] - 1)
     first, last = -(-pad // stride), (values[f"in_{axis}"] - 1 - reach + pad) // stride
     return max(0, min(last, values[f"out_{axis}"] - 1) - first + 1)
 
@@ -175,22 +183,7 @@ def _of_windows(values: Mapping[str, int], channels: int, filter_depth: int) -> 
     batches, out_h, out_w = values.get("batches", 1), values["out_h"], values["out_w"]
     kernel_h, kernel_w, depth = values["kernel_h"], values["kernel_w"], values["in_c"]
     filters = values.get("out_c", channels)
-    rows = batches * met(
-        out_h,
-        values.get("stride_h", 1),
-        values.get("dilation_h", 1),
-        kernel_h,
-        values.get("pad_top", 0),
-        values["in_h"],
-    )
-    columns = met(
-        out_w,
-        values.get("stride_w", 1),
-        values.get("dilation_w", 1),
-        kernel_w,
-        values.get("pad_left", 0),
-        values["in_w"],
-    )
+    rows, columns = batches * met(values, "h"), met(values, "w")
     pixels, taps = batches * out_h * out_w, kernel_h * kernel_w
     patch, lines = taps * filter_depth, batches * out_h
     edge = pixels - batches * inner(values, "h") * inner(values, "w")

@@ -5,14 +5,13 @@ from dataclasses import replace
 
 from emitc.ir import Graph, GraphStep, Node
 from emitc.kernels.control_flow.control_flow import ControlFlow
-from emitc.passes.absorb_transposes import absorb_transposes
-from emitc.passes.cancel_transposes import cancel_transposes
 from emitc.passes.drop_constant_channels import drop_constant_channels
 from emitc.passes.fold import fold_bias, fold_pad, fold_zero_point, fuse_activation
 from emitc.passes.recognise_qdq import recognise_qdq
 from emitc.passes.simplify import alias_views, drop_dead, fold_constants, inline_branches
 from emitc.passes.state_in_place import state_in_place
 from emitc.passes.tabulate_functions import tabulate_functions
+from emitc.passes.transposes import absorb_transposes, cancel_transposes
 from emitc.passes.verify_graph import verify_graph
 from emitc.program import PassReport
 
@@ -76,33 +75,24 @@ def run_passes(
         reports.append(
             PassReport(name, name not in disabled, len(before.nodes), len(graph.nodes), _changes(before, graph))
         )
-    return _with_inner(graph, disabled, passes, history, inside), tuple(reports)
+    if not any(isinstance(node.op, ControlFlow) for node in graph.nodes):
+        return graph, tuple(reports)
 
-
-def _with_inner(
-    graph: Graph,
-    disabled: frozenset[str],
-    passes: Sequence[tuple[str, Pass]],
-    history: list[GraphStep],
-    inside: tuple[str, ...],
-) -> Graph:
     def rewritten(node: Node, name: str, subgraph: Graph) -> Graph:
         place = (*inside, f"{node.describe()} {name}")
         history.append(GraphStep(BUILT, subgraph, place))
         return run_passes(subgraph, disabled, passes, history, place)[0]
 
-    def inner(node: Node) -> Node:
+    def with_inner(node: Node) -> Node:
         if not isinstance(node.op, ControlFlow):
             return node
         names = node.op.parts or tuple(f"graph {number}" for number in range(len(node.op.graphs)))
         graphs = tuple(rewritten(node, name, subgraph) for name, subgraph in zip(names, node.op.graphs, strict=True))
         return replace(node, op=replace(node.op, graphs=graphs))
 
-    if not any(isinstance(node.op, ControlFlow) for node in graph.nodes):
-        return graph
-    graph_with_inner = _numbered(replace(graph, nodes=tuple(map(inner, graph.nodes))))
-    history.append(GraphStep(INNER, graph_with_inner, inside))
-    return graph_with_inner
+    graph = _numbered(replace(graph, nodes=tuple(map(with_inner, graph.nodes))))
+    history.append(GraphStep(INNER, graph, inside))
+    return graph, tuple(reports)
 
 
 def _numbered(graph: Graph) -> Graph:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from emitc.passes.cancel_transposes import cancel_transposes
+from emitc.passes.transposes import cancel_transposes
 from emitc.passes.verify_graph import verify_graph
 from emitc.writers.tflite import TensorSpec
 from tests.support.models.onnx_net import OnnxNet

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from emitc.passes.cancel_transposes import cancel_transposes
 from emitc.passes.fold import fold_bias
 from emitc.passes.simplify import drop_dead
+from emitc.passes.transposes import cancel_transposes
 from tests.support.models.onnx_net import OnnxNet
 from tests.support.passes.onnx_graphs import check_same, classes, onnx_graph, whole_inputs
 

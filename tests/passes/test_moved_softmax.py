@@ -11,7 +11,7 @@ import pytest
 
 from emitc.errors import CannotCompile
 from emitc.ir import Graph
-from emitc.passes.cancel_transposes import cancel_transposes
+from emitc.passes.transposes import cancel_transposes
 from emitc.passes.verify_graph import verify_graph
 from emitc.verify.reference import run_reference
 from emitc.writers.tflite import TensorSpec

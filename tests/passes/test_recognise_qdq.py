@@ -12,9 +12,9 @@ from emitc.ir import Array, Graph, Numerics
 from emitc.kernels.mac.accumulation import BIAS
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.quantization.quantize import Dequantize, Quantize
-from emitc.passes.cancel_transposes import cancel_transposes
 from emitc.passes.fold import fuse_activation
 from emitc.passes.recognise_qdq import recognise_qdq
+from emitc.passes.transposes import cancel_transposes
 from tests.support.models.onnx_net import OnnxNet
 from tests.support.passes.onnx_graphs import Build, check_same, onnx_graph, outputs_of
 

@@ -20,8 +20,8 @@ from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.movement.transpose import Transpose
 from emitc.kernels.normalization.softmax import Softmax
 from emitc.passes import BUILT, PASSES, Pass, run_passes
-from emitc.passes.cancel_transposes import cancel_transposes
 from emitc.passes.fold import fold_pad, fold_zero_point
+from emitc.passes.transposes import cancel_transposes
 from emitc.passes.verify_graph import verify_graph
 from emitc.validation import Chain, Wrong, chains, validate, validate_unasked
 from emitc.validation.inputs import effort, validation_inputs

@@ -1,6 +1,6 @@
 """ONNX's images are NCHW and its matrices as they come; inside emitc images are NHWC, filters OHWI and matrices [O, I].
 
-Every windowed operator is put between two Transposes, which `passes/cancel_transposes.py` then moves to the borders;
+Every windowed operator is put between two Transposes, which `passes/transposes.py` then moves to the borders;
 constant weights are rearranged at once, also where a DequantizeLinear stands between them and the operator. Rank 3 (one
 spatial dimension) becomes an image of one row.
 """

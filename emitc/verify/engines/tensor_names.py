@@ -2,7 +2,7 @@
 
 TFLite's tensors keep index, type and layout. ONNX's values have names, and emitc holds some of them otherwise: quantized uint8
 as int8, 128 lower (`frontends/onnx/quantization.py`); images as NHWC under the name with a suffix (`frontends/onnx/layout.py`);
-and where a Transpose has moved past an operator, in the order that `Tensor.order` says (`passes/cancel_transposes.py`). Of some
+and where a Transpose has moved past an operator, in the order that `Tensor.order` says (`passes/transposes.py`). Of some
 there are only the channels that `Tensor.channels` names (`passes/drop_constant_channels.py`). What exists in emitc alone has no
 value here.
 """

@@ -36,10 +36,9 @@ from emitc.report.tables import table
 from emitc.verify import golden_run, verification
 from emitc.verify.engines.contract import Array
 from emitc.verify.engines.run import run_isolated
-from emitc.verify.npu_check import VelaNetwork
+from emitc.verify.npu_check import VelaNetwork, read_vela
 from emitc.verify.samples import random_samples
-from emitc.verify.tally import difference
-from emitc.verify.vela_file import read_vela
+from emitc.verify.tolerances import difference
 
 RESULTS = Path(__file__).with_name("results_vela_files.json")
 SEEDS = range(72)

@@ -8,10 +8,10 @@ from typing import Any
 from emitc.backends.contract import PORTABLE, Backend, HostHook
 from emitc.backends.partition import Partition
 from emitc.backends.portable.other_targets import FasterTarget, faster_targets
+from emitc.emit.facts import StackBound
 from emitc.emit.licence import LICENSE
 from emitc.emit.manifest import partitions
 from emitc.emit.package import package_files, profile_files, write_package
-from emitc.emit.stack import StackBound
 from emitc.ir import Graph, GraphStep
 from emitc.options import Options
 from emitc.program import PassReport, Program

@@ -15,8 +15,7 @@ from emitc.boards.run_model import Case, RunModel
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.program.members import members
 from emitc.target import Board, DmaTiming, FlashTiming, load_board, load_target
-from emitc.verify.tally import finite
-from emitc.verify.tolerances import EXACT, Difference, Tolerance, compared_bytes
+from emitc.verify.tolerances import EXACT, Difference, Tolerance, compared_bytes, finite
 
 
 @dataclass(frozen=True, slots=True)

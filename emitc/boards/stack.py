@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from emitc.boards.target_build import TargetBuild, target_build
 from emitc.compiled import Compiled, with_stack
-from emitc.emit.stack import StackBound
+from emitc.emit.facts import StackBound
 from emitc.errors import CannotCompile, Where
 
 _NODE = re.compile(r'^node: \{ title: "([^"]+)" label: "([^"]+)"', re.MULTILINE)

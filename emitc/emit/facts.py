@@ -7,8 +7,10 @@ names of kernels mean.
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from emitc.program import Port, Program
+from emitc.program.members import members
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +128,21 @@ def suffixes(program: Program) -> tuple[str, ...]:
     for word in sorted(words):
         by_meaning.setdefault(meaning(word), []).append(f"_{word}")
     return tuple(f"{', '.join(ends)}: {text}" for text, ends in by_meaning.items() if text)
+
+
+@dataclass(frozen=True, slots=True)
+class StackBound:
+    """The most bytes that the frames of any public function, and of all that it calls, take at once.
+
+    library_bytes: those of them for functions of the C library and the compiler's. compiler: its name and version. flags: what
+    it was called with. outside: functions that are called, whose frames are not counted.
+    """
+
+    size_bytes: int
+    library_bytes: int
+    compiler: str
+    flags: tuple[str, ...]
+    outside: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return members(self, "bytes=size_bytes library_bytes compiler flags not_counted=outside")

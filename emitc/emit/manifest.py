@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from emitc.emit.external_weights import weights_json
+from emitc.emit.facts import StackBound
 from emitc.emit.licence import LICENSE
-from emitc.emit.stack import StackBound
 from emitc.planner.proof_text import to_json
 from emitc.program import Move, PassReport, Port, Program, RowSegment, Step
 from emitc.program.members import members

@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 from emitc.emit.external_weights import file_name
+from emitc.emit.facts import StackBound
 from emitc.emit.licence import LICENSE, stated, with_model
 from emitc.emit.manifest import manifest
 from emitc.emit.output_file import option_of, staging
 from emitc.emit.package_kinds import KINDS, Content
 from emitc.emit.render import render_sources, uses_math
-from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Where, writing
 from emitc.program import PassReport, Program
 from emitc.program.extras import ExampleRun

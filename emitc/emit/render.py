@@ -15,10 +15,9 @@ from jinja2.runtime import Macro
 
 from emitc import c_names
 from emitc.emit import literals
-from emitc.emit.facts import extensions, halves_to_even, limits, suffixes
+from emitc.emit.facts import StackBound, extensions, halves_to_even, limits, suffixes
 from emitc.emit.layer_call import layer_call, usual_arguments
 from emitc.emit.self_test import checked_constants
-from emitc.emit.stack import StackBound
 from emitc.emit.template_cache import TemplateCache
 from emitc.emit.trained_numbers import with_little_work, with_numbers, with_trained
 from emitc.emit.wrap import wrapped

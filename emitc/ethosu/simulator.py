@@ -11,11 +11,9 @@ import numpy as np
 
 from emitc.ethosu.commands import Array, Command, CommandStream, Convolution, Dma, Elementwise, Pooling, Wait
 from emitc.ethosu.decode import decode
-from emitc.ethosu.dependencies import Pending
-from emitc.ethosu.execute import run_convolution, run_elementwise, run_pooling
-from emitc.ethosu.memory import AccessFault, Memory, Ranges
+from emitc.ethosu.execute import Overflow, run_convolution, run_elementwise, run_pooling
+from emitc.ethosu.memory import AccessFault, Memory, Pending, Ranges
 from emitc.ethosu.npu_faults import fault, unsupported
-from emitc.ethosu.rounding import Overflow
 from emitc.ethosu.weights import StreamFault
 
 Region = Array | memoryview | bytearray | bytes

@@ -6,8 +6,7 @@ from typing import Any
 
 from emitc.compiled import Compiled
 from emitc.errors import EmitcError, Where, shown
-from emitc.listing.graphs import graph_json, source_json
-from emitc.listing.programs import plan_json, program_json, schedule_json
+from emitc.listing.graphs import graph_json, plan_json, program_json, schedule_json, source_json
 from emitc.passes import BUILT, CUT, INTERFACE, LATE_PASSES, PASSES, ROWS
 
 SOURCE, SCHEDULE, PLAN, PROGRAM = "source", "schedule", "plan", "program"

@@ -1,7 +1,14 @@
 """A sweep from its specification to its tables: what is known already is not computed again."""
 
+import multiprocessing
+import os
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,8 +17,7 @@ from emitc.errors import EmitcError, Where
 from emitc.sweep.cluster import run_on_cluster
 from emitc.sweep.jobs import Job, jobs_of, shard_of
 from emitc.sweep.journal import Journal, Row, write_tables
-from emitc.sweep.local import run_local
-from emitc.sweep.run_job import CRASHED, MISMATCH, OK, OtherEmitc
+from emitc.sweep.run_job import CRASHED, MISMATCH, OK, OtherEmitc, crashed_row, run_job
 from emitc.sweep.spec import Spec
 
 Progress = Callable[[int, int], None]
@@ -90,3 +96,100 @@ def _rows(jobs: Sequence[Job], options: SweepOptions) -> Iterator[Row]:
 def _told(progress: Progress | None, done: int, total: int) -> None:
     if progress is not None:
         progress(done, total)
+
+
+MOST_DEATHS = 2
+"""Of a worker that has nothing else to do: after these its job has the status `crashed`."""
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def run_local(jobs: Sequence[Job], workers: int) -> Iterator[dict[str, Any]]:
+    """The rows of the jobs as they are finished. workers: processes, at least 1.
+
+    Raises OtherEmitc where the files of the sweep change meanwhile.
+    """
+    queue = _Queue(deque(jobs))
+    with _one_thread_each():
+        while queue.waiting or queue.suspects:
+            yield from _in_one_pool(queue, workers)
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What is still to be done. suspects: jobs that ran while a process died. deaths: of jobs that ran alone, by key."""
+
+    waiting: deque[Job]
+    suspects: deque[Job] = field(default_factory=deque)
+    deaths: dict[str, int] = field(default_factory=dict)
+
+    def next_job(self, running: Collection[Job], workers: int) -> Job | None:
+        """The job to start now; None for none. A suspect runs alone: so it is known which job ends its process."""
+        if self.suspects:
+            return None if running else self.suspects.popleft()
+        if not self.waiting or len(running) >= workers or any(job.key in self.deaths for job in running):
+            return None
+        return self.waiting.popleft()
+
+    def died(self, running: Sequence[Job]) -> Iterator[dict[str, Any]]:
+        """Puts the jobs that ran back; rows of those that have ended their process too often."""
+        for job in running:
+            self.deaths[job.key] = self.deaths.get(job.key, 0) + (len(running) == 1)
+            if self.deaths[job.key] >= MOST_DEATHS:
+                yield crashed_row(job, f"its process ended {MOST_DEATHS} times while nothing else ran")
+            else:
+                self.suspects.append(job)
+
+
+def _in_one_pool(queue: _Queue, workers: int) -> Iterator[dict[str, Any]]:
+    """Rows until everything is done, or until one of the processes dies."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
+    running: dict[Future[dict[str, Any]], Job] = {}
+    try:
+        while True:
+            while (job := queue.next_job(running.values(), workers)) is not None:
+                try:
+                    running[pool.submit(run_job, job)] = job
+                except BrokenProcessPool:
+                    queue.waiting.appendleft(job)
+                    yield from queue.died(list(running.values()))
+                    return
+            if not running:
+                return
+            broken = False
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                if isinstance(future.exception(), BrokenProcessPool):
+                    broken = True
+                    continue
+                del running[future]
+                yield future.result()
+            if broken:
+                yield from queue.died(list(running.values()))
+                return
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Ends this process as soon as the one that started it is gone, even where that one was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Workers take a core each: the libraries in them are told so, through the environment that they inherit."""
+    before = {name: os.environ.get(name) for name in _ONE_THREAD}
+    os.environ.update({name: "1" for name in _ONE_THREAD if not before[name]})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)

@@ -18,8 +18,7 @@ from emitc.program import Program, RowSegment, SlotKind
 from emitc.verify.build import HostModel
 from emitc.verify.engine_values import known_value
 from emitc.verify.samples import Sample
-from emitc.verify.tally import finite
-from emitc.verify.tolerances import compared, tolerances_of
+from emitc.verify.tolerances import compared, finite, tolerances_of
 
 PATTERNS = (0xA5, 0x5A)
 """Complementary, so that every byte that a run writes shows in one of them."""

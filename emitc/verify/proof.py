@@ -6,7 +6,7 @@ from typing import Any
 from emitc.program.members import members
 from emitc.verify.layers import Divergence
 from emitc.verify.operator_checks import Group
-from emitc.verify.tally import finite
+from emitc.verify.tolerances import finite
 
 NPU_RULE = "npu"
 COMMANDS_RULE = "npu-commands"

@@ -11,7 +11,7 @@ from emitc.errors import EmitcError
 from emitc.ir import Array, Graph, Numerics
 from emitc.kernels.control_flow.control_flow import ControlFlow
 from emitc.kernels.shared.subgraph_reference import watched
-from emitc.verify.engines.onnx_subgraph import inner_model
+from emitc.verify.engines.onnx import inner_model
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.engines.tensor_names import by_tensor
 from emitc.verify.operator_checks import Group, OperatorCheck, has_operator_checks

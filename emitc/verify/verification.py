@@ -37,8 +37,7 @@ from emitc.verify.reference import run_reference
 from emitc.verify.samples import Sample, random_samples, read_vectors
 from emitc.verify.sanitize import run_sanitized
 from emitc.verify.subgraph_checks import InnerCheck, judged
-from emitc.verify.tally import Tally, difference
-from emitc.verify.tolerances import rules, tolerances_of
+from emitc.verify.tolerances import Tally, difference, rules, tolerances_of
 
 _NUMPY_SAMPLES = 3
 

@@ -144,7 +144,7 @@ IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
         "emitc.writers", "emitc.verify", "emitc.validation", "emitc.calibrate", "emitc.evaluate", "emitc.explore.zero_share",
     ),
     "PIL": ("emitc.evaluate.dataset",),
-    "tflite": ("emitc.frontends.tflite.reader", "emitc.frontends.tflite.npu", "emitc.writers.tflite", "emitc.verify.vela_file",
+    "tflite": ("emitc.frontends.tflite.reader", "emitc.frontends.tflite.npu", "emitc.writers.tflite",
                "emitc.backends.ethos_u.vela"),
     "ethosu": ("emitc.backends.ethos_u.vela_child",),
     "flatbuffers": ("emitc.frontends.tflite", "emitc.writers.tflite", "emitc.verify.engines.pieces"),

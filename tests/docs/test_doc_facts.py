@@ -30,8 +30,8 @@ from emitc.cli import main
 from emitc.cli import options as cli_options
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
+from emitc.emit.facts import StackBound
 from emitc.emit.manifest import memory_plan
-from emitc.emit.stack import StackBound
 from emitc.errors import EmitcError, Note, NoteCode, Where
 from emitc.evaluate.evaluation import Class, Evaluation
 from emitc.evaluate.quality import OutputQuality, Quality

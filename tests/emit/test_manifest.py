@@ -13,9 +13,9 @@ import pytest
 
 from emitc.compiled import Compiled, with_stack
 from emitc.compiler import compile_model
+from emitc.emit.facts import StackBound
 from emitc.emit.manifest import SCHEMA, SCHEMA_VERSION
 from emitc.emit.manifest import manifest as manifest_of
-from emitc.emit.stack import StackBound
 from emitc.planner.region_assignment import Region
 from emitc.program import Requirement
 from emitc.program.extras import Classes, Extras, Profiling

@@ -17,8 +17,7 @@ from emitc.ethosu.npu_faults import NpuFault
 from emitc.ethosu.simulator import HostModel
 from emitc.frontends.tflite import npu
 from emitc.ir import Array
-from emitc.verify.npu_check import VelaNetwork, check_vela_file
-from emitc.verify.vela_file import read_vela
+from emitc.verify.npu_check import VelaNetwork, check_vela_file, read_vela
 from emitc.writers.tflite import TensorSpec, write_tflite
 from tests.support.models.tiny import Net
 from tests.support.npu.vela import VelaOptions, compiled, compiled_with_own_regions

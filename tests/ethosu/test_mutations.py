@@ -22,8 +22,7 @@ from emitc.ethosu.commands import (
     Upscale,
 )
 from emitc.verify.engines.run import engine_for
-from emitc.verify.npu_check import VelaNetwork
-from emitc.verify.vela_file import read_vela
+from emitc.verify.npu_check import VelaNetwork, read_vela
 from emitc.writers.tflite import write_tflite
 from tests.ethosu import test_execute as hand
 from tests.ethosu import test_memory as memories
@@ -79,7 +78,7 @@ def _rounding(old: Rounding | None, new: Rounding) -> Mutation:
         return lambda v, s, r, **high: original(v, s, new if old in (None, r) else r, **high)
 
     def apply(patch: Patch) -> None:
-        from emitc.ethosu import rounding
+        from emitc.kernels.mac.problem import rounding
 
         mutated = change(rounding.shifted)
         patch.setattr(rounding, "shifted", mutated)

@@ -7,9 +7,8 @@ import pytest
 
 from emitc.errors import EmitcError
 from emitc.verify.engines.run import engine_for
-from emitc.verify.npu_check import VelaNetwork
+from emitc.verify.npu_check import VelaNetwork, read_vela
 from emitc.verify.reference import run_reference
-from emitc.verify.vela_file import read_vela
 from emitc.writers.tflite import write_tflite
 from tests.support.npu.cases import KINDS, case
 from tests.support.npu.vela import ALL, CONFIGS, VelaOptions, compiled

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emitc.ethosu.commands import Rounding
-from emitc.ethosu.rounding import Overflow, product, scaled, shifted
+from emitc.ethosu.execute import Overflow, product, scaled, shifted
 
 VALUES = [0, 1, -1, 2, -2, 3, -3, 5, -5, 6, -6, 7, -7, 2**30, -(2**30), 2**31 - 1, -(2**31), 2**40 + 1, -(2**40) - 1]
 

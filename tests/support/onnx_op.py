@@ -31,7 +31,7 @@ from emitc.verify.engines.run import OnnxRuntimeEngine
 from emitc.verify.golden_run import interface_of
 from emitc.verify.reference import run_reference
 from emitc.verify.sanitize import run_sanitized
-from emitc.verify.tally import difference
+from emitc.verify.tolerances import difference
 from tests.support.sweep_sampling import in_turn
 
 IR_VERSION = 10

@@ -32,7 +32,7 @@ from emitc.verify.engines.run import EngineName, engine_for
 from emitc.verify.golden_run import interface_of
 from emitc.verify.reference import run_reference
 from emitc.verify.sanitize import run_sanitized
-from emitc.verify.tally import difference
+from emitc.verify.tolerances import difference
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
 from tests.support.sweep_sampling import in_turn
 

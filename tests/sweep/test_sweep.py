@@ -20,12 +20,11 @@ from click.testing import CliRunner
 from emitc.cli.main import cli
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.sweep import cluster, local, sweep
+from emitc.sweep import cluster, sweep
 from emitc.sweep.jobs import Job, jobs_of
-from emitc.sweep.local import run_local
 from emitc.sweep.run_job import OtherEmitc, run_job
 from emitc.sweep.spec import Spec, read_spec
-from emitc.sweep.sweep import SweepOptions, run_sweep
+from emitc.sweep.sweep import SweepOptions, run_local, run_sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "examples" / "models"
@@ -204,7 +203,7 @@ def dies_once(job: Job) -> dict[str, Any]:
 
 
 def worked(function: Callable[[Job], dict[str, Any]], jobs: Sequence[Job], monkeypatch: pytest.MonkeyPatch) -> Rows:
-    monkeypatch.setattr(local, "run_job", function)
+    monkeypatch.setattr(sweep, "run_job", function)
     return list(run_local(jobs, 2))
 
 

@@ -7,8 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from emitc.verify.operator_checks import ENOUGH, ONE_IN, Group
-from emitc.verify.rates import chance_of_fewer, chance_of_more, highest_rate
+from emitc.verify.operator_checks import ENOUGH, ONE_IN, Group, chance_of_fewer, chance_of_more, highest_rate
 
 
 def exactly(low: int, high: int, elements: int, rate: Fraction) -> float:

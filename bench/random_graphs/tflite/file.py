@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bench.random_graphs.case import Description, Node, Value
-from emitc.writers.sparsity import sparse
-from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, SubgraphSpec, TensorSpec, write_tflite
+from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, SubgraphSpec, TensorSpec, sparse, write_tflite
 
 
 def write(description: Description) -> bytes:

@@ -4,8 +4,7 @@
 writes a file. Names come from models and are hostile text: nothing of them gets out of its place.
 """
 
-from emitc.report.picture.html import HTML_MARK, html_page
 from emitc.report.picture.model import Bar, Panel, Picture, StepLabel, arena_picture
-from emitc.report.picture.svg import SVG_MARK, plan_svg
+from emitc.report.picture.svg import HTML_MARK, SVG_MARK, html_page, plan_svg
 
 __all__ = ["HTML_MARK", "SVG_MARK", "Bar", "Panel", "Picture", "StepLabel", "arena_picture", "html_page", "plan_svg"]

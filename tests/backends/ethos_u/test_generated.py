@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from emitc.backends.ethos_u.definition import NAME
+from emitc.backends.ethos_u.driver import Bytes, Call, source
 from emitc.backends.ethos_u.options import ACCELERATORS
-from emitc.backends.ethos_u.playback import Bytes, Call, source
 from emitc.boards import verify
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model

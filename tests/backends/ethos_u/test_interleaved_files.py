@@ -13,7 +13,7 @@ from bench.networks.vela import vela_net
 from bench.vela_files import RESULTS, WAYS, Figures, Way, measure, measure_own, text, vela_file, way_of
 from emitc.backends.ethos_u import precompiled as commands_module
 from emitc.backends.ethos_u.options import ACCELERATORS
-from emitc.backends.ethos_u.places import Command, preserved_tensors
+from emitc.backends.ethos_u.precompiled import Command, preserved_tensors
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.ethosu import effects

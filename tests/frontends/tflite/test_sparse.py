@@ -15,8 +15,7 @@ from emitc.errors import EmitcError
 from emitc.frontends.tflite import reader
 from emitc.report.inspection import inspect_model
 from emitc.verify.verification import verify
-from emitc.writers.sparsity import SparsitySpec, sparse
-from emitc.writers.tflite import ModelSpec, OperatorSpec, TensorSpec, write_tflite
+from emitc.writers.tflite import ModelSpec, OperatorSpec, SparsitySpec, TensorSpec, sparse, write_tflite
 
 
 def weights(dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:

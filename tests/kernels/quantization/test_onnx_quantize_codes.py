@@ -28,7 +28,7 @@ from emitc.verify.build import HostModel, build_shared
 from emitc.verify.golden_run import interface_of
 from emitc.verify.reference import run_reference
 from emitc.verify.sanitize import run_sanitized
-from emitc.verify.tally import difference
+from emitc.verify.tolerances import difference
 from tests.support.models.onnx_net import OnnxNet
 from tests.support.onnx_op import Computed, OnnxCase, computed, prove_onnx, refusal
 

@@ -48,7 +48,7 @@ from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.matrix.fully_connected_runtime import ComputedFullyConnected
 from emitc.kernels.normalization.softmax import Softmax
 from emitc.kernels.pooling.pool_ops import AveragePool2D
-from emitc.kernels.recurrent.dynamic_quantize_lstm import DynamicQuantizeLstm
+from emitc.kernels.recurrent.lstm_gru import DynamicQuantizeLstm
 from emitc.kernels.recurrent.svdf import MEMORY, Svdf
 from emitc.kernels.reduction.mean import Reduction
 from emitc.verify.engine_values import completed, known_value, shown

@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         for family in FAMILIES
     },
     "emitc.kernels.npu.npu_command": (*_KERNELS, "emitc.kernels.shared.subgraph_reference", "emitc.ethosu.simulator"),
-    "emitc.kernels.recurrent.dynamic_quantize_lstm": (
+    "emitc.kernels.recurrent.lstm_gru": (
         *_KERNELS, "emitc.kernels.shared", "emitc.kernels.mac", "emitc.kernels.recurrent",
         "emitc.kernels.quantization.quantize",
     ),

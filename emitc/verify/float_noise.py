@@ -23,7 +23,7 @@ from emitc.kernels.control_flow.control_flow import If
 from emitc.kernels.convolution.conv_2d import Conv2D
 from emitc.kernels.convolution.conv_transpose import ConvTranspose
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
-from emitc.kernels.elementwise.variadic_sum import VariadicSum
+from emitc.kernels.elementwise.binary_functions import VariadicSum
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.matrix.matmul import Gemm, MatMul
 from emitc.kernels.normalization.normalizations import (

@@ -1,6 +1,6 @@
-"""Functions of two tensors, with broadcasting: quotients rounded down and remainders; powers; squares of differences.
+"""Quotients rounded down and remainders; powers; squares of differences, of two tensors each. Sums of any number of tensors.
 
-Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape.
+Shapes  a, b any that broadcast (numpy's rule), y the broadcast shape; of the sums see below.
 
 FLOOR_DIV, FLOOR_MOD and Mod:
 Types   TFLite: float32; int32, which TFLite Micro does not run and LiteRT does. ONNX: integers and float32.
@@ -23,6 +23,15 @@ Types   float32, and int32, which wraps; int8 and int16, each tensor with its ow
         7 bits, are requantized to twice the larger input scale. The square of their difference is requantized to the output.
 Source  TFLite Micro's kernel, ratios of scales in double.
 Errors  ratios of scales at which a square leaves 32 bits.
+
+ADD_N of TFLite, and Sum and Mean of ONNX:
+ADD_N   operands of one shape. float32, added from the first to the last onto a 0. int8, inputs of one scale and zero
+        point: y = y_zero + rq(acc * 2**19), acc = sum(x - x_zero) - x_zero, with the factor
+        2 * x_scale / (2**20 * y_scale). The one zero point too many is TFLite Micro's; so is that acc * 2**19 wraps to
+        32 bits where a sum reaches 4096 steps. Source  TFLite Micro's kernel.
+ONNX    one to 64 operands of float32 that broadcast (numpy's rule), y the broadcast shape. (A sum along an axis is a
+        ReduceSum.) They are added from the first to the last; Mean multiplies the sum by float32(1 / n), as does ONNX
+        Runtime.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,13 +41,23 @@ from functools import partial
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Numerics, Op
-from emitc.kernels.contract import KernelDef, parser
+from emitc.kernels.contract import KernelDef, Parsed, illegal, parser, require_dtypes, require_same_quantization
 from emitc.kernels.elementwise.quantized_operands import CommonScale, common_scale, scales, table_layer, zero_points
 from emitc.kernels.shared import pointwise
-from emitc.kernels.shared.broadcast import broadcast_layer, check_binary, output_shapes, require_broadcast, same_types
-from emitc.layer import Formula, Layer, Param
+from emitc.kernels.shared.broadcast import (
+    any_operands,
+    broadcast_layer,
+    check_binary,
+    fold_layer,
+    output_shapes,
+    require_broadcast,
+    same_types,
+)
+from emitc.kernels.shared.sums import check_sum, rescaled, sum_params
+from emitc.layer import PLAIN, ByRows, Formula, KernelSpec, Layer, Param, integers
 from emitc.numerics.float_functions import FUNCTIONS, RealFunction
-from emitc.numerics.requantize import Clamp, Int64, requantize
+from emitc.numerics.requantize import Clamp, Float32, Int64, requantize
+from emitc.source import SourceNode
 
 _TFLITE_TYPES = (DType.FLOAT32, DType.INT32)
 _ONNX_TYPES = (DType.FLOAT32, *pointwise.SIGNED, *pointwise.UNSIGNED)
@@ -86,12 +105,8 @@ def _check_floor(bound: BoundNode) -> None:
 
 def _floor_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's functions, which give 0 for integers over 0; FLOOR_DIV of floats in double, FLOOR_MOD by fmod."""
-    a, b, op, dtype = (
-        pointwise.operand(bound, inputs, 0),
-        pointwise.operand(bound, inputs, 1),
-        bound.node.op,
-        bound.output.dtype,
-    )
+    a, b = (pointwise.operand(bound, inputs, position) for position in (0, 1))
+    op, dtype = bound.node.op, bound.output.dtype
     with np.errstate(all="ignore"):
         if dtype is DType.FLOAT32 and isinstance(op, FloorDiv):
             return (np.floor(a.astype(np.float64) / b.astype(np.float64)).astype(np.float32),)
@@ -172,11 +187,8 @@ def _power_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[
     low, high = y.range
     inside = (wide > float(low)) & (wide < float(high))
     result = np.where(inside, wide, 0.0).astype(y.value)
-    return (
-        np.where(
-            wide <= float(low), np.array(low, y.value), np.where(wide >= float(high), np.array(high, y.value), result)
-        ),
-    )
+    result = np.where(wide >= float(high), np.array(high, y.value), result)
+    return (np.where(wide <= float(low), np.array(low, y.value), result),)
 
 
 def _lower_power(bound: BoundNode) -> Layer:
@@ -184,12 +196,9 @@ def _lower_power(bound: BoundNode) -> Layer:
     a, b, y = bound.input(0), bound.input(1), bound.output
     if y.dtype is not DType.FLOAT32:
         if b.dtype is DType.FLOAT32:
-            low, high = y.dtype.range
-            return broadcast_layer(
-                bound,
-                "elementwise/power_integer",
-                (Param("low", y.dtype.c_type, low), Param("high", y.dtype.c_type, high)),
-            )
+            limits = zip(("low", "high"), y.dtype.range, strict=True)
+            params = tuple(Param(name, y.dtype.c_type, value) for name, value in limits)
+            return broadcast_layer(bound, "elementwise/power_integer", params)
         return broadcast_layer(bound, "elementwise/power_of_integers")
     if b.is_constant and b.elements == 1 and a.elements == y.elements:
         exponent = float(b.array().reshape(-1)[0])
@@ -259,6 +268,97 @@ def _lower_square(bound: BoundNode) -> Layer:
 
 _broadcasting = partial(KernelDef, output_shapes=output_shapes, elementwise=True)
 _floor = partial(_broadcasting, check=_check_floor, reference=_floor_reference, lower=_lower_floor)
+
+
+_SUM_TYPES = (DType.INT8, DType.FLOAT32)
+_MAX_OPERANDS = 64
+
+
+class AddN(Op):
+    """Sum of all operands."""
+
+
+@dataclass(frozen=True, slots=True)
+class VariadicSum(Op):
+    """mean: whether the sum is divided by the number of operands."""
+
+    mean: bool
+
+
+def _sum_from_tflite(node: SourceNode) -> Parsed:
+    node.counts((2, _MAX_OPERANDS))
+    for position in range(len(node.inputs)):
+        node.input(position)
+    return Parsed(AddN(numerics=pointwise.plain_numerics(node)), tuple(range(len(node.inputs))))
+
+
+def _sum_from_onnx(node: SourceNode) -> Parsed:
+    return any_operands(VariadicSum(node.kind == "Mean"), node)
+
+
+def _check_same_shape(bound: BoundNode) -> None:
+    """Refuses other types, operands of different shapes or scales, and scales out of proportion."""
+    count, first = len(bound.inputs), bound.input(0)
+    require_dtypes(bound, [(t,) * (count + 1) for t in _SUM_TYPES])
+    for position in range(count):
+        tensor = bound.input(position)
+        if tensor.shape != first.shape:
+            why = f"{list(first.shape)} and {list(tensor.shape)}"
+            raise illegal(bound, "has operands of different shapes", why, tensor=tensor)
+        if first.dtype is DType.INT8:
+            require_same_quantization(bound, first, tensor)
+    if first.dtype is DType.INT8:
+        check_sum(bound)
+
+
+def _check_sum(bound: BoundNode) -> None:
+    """Refuses other types than float32, and shapes that do not fit each other."""
+    pointwise.require_types(bound, same_types((DType.FLOAT32,), len(bound.inputs)), "float32")
+    require_broadcast(bound)
+
+
+def _mean_factor(bound: BoundNode) -> np.float32:
+    return np.float32(1 / len(bound.inputs))
+
+
+def _sum_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """One addition after the other, in float32 or of integers; ADD_N starts from 0."""
+    values = [pointwise.operand(bound, inputs, position) for position in range(len(bound.inputs))]
+    if bound.output.dtype is DType.INT8:
+        acc: Int64 = np.stack([value.astype(np.int64) for value in values]).sum(axis=0)
+        return (rescaled(bound, acc - (len(values) + 1) * bound.input(0).zero_point),)
+    op = bound.node.op
+    first = np.zeros((), np.float32) if isinstance(op, AddN) else np.asarray(values.pop(0), np.float32)
+    with np.errstate(all="ignore"):
+        total: Float32 = sum((np.asarray(value, np.float32) for value in values), first)
+        mean = isinstance(op, VariadicSum) and op.mean
+        return (np.asarray(total * _mean_factor(bound) if mean else total, np.float32),)
+
+
+def _lower_same_shape(bound: BoundNode) -> Layer:
+    """One loop that reads all operands; the output may lie over any."""
+    operands = tuple(range(len(bound.inputs)))
+    params: tuple[Param, ...] = integers(count=bound.output.elements, operands=len(operands))
+    template, spec = "elementwise/add_n_float", KernelSpec(x="float", y="float")
+    if bound.output.dtype is DType.INT8:
+        template, spec = "elementwise/add_n", PLAIN
+        start = -(len(operands) + 1) * bound.input(0).zero_point
+        params = (*params, Param("start", "int32_t", start, "minus the zero points"), *sum_params(bound))
+    computed = tuple(i for i in operands if not bound.input(i).is_constant)
+    by_rows = ByRows(counted="count") if computed == operands else None
+    overlaps = pointwise.in_place(bound, computed)
+    return Layer(template, "portable", operands, params=params, overlaps=overlaps, spec=spec, by_rows=by_rows)
+
+
+def _lower_sum(bound: BoundNode) -> Layer:
+    """Two by two, and one more pass for the factor."""
+    if not bound.op(VariadicSum).mean:
+        return fold_layer(bound, Formula("sum", "va + vb", "a + b"))
+    count = Param("count", "int32_t", bound.output.elements)
+    factor = Param("factor", "float", float(_mean_factor(bound)), "one over the operands")
+    return fold_layer(bound, "elementwise/mean_of", (count, factor))
+
+
 KERNELS = (
     _floor(
         FloorDiv, "quotient rounded down, broadcasting", _TFLITE_TYPES, ("FLOOR_DIV",), pointwise.parser_of(FloorDiv, 2)
@@ -278,5 +378,13 @@ KERNELS = (
     _broadcasting(
         SquaredDifference, "square of a difference, broadcasting", (DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32),
         ("SQUARED_DIFFERENCE",), pointwise.parser_of(SquaredDifference, 2), _check_square, _square_reference, _lower_square,
+    ),
+    KernelDef(
+        AddN, "sum of tensors of one shape", _SUM_TYPES, ("ADD_N",), _sum_from_tflite, _check_same_shape, _sum_reference,
+        _lower_same_shape, work=lambda bound: bound.output.elements * len(bound.inputs), elementwise=True,
+    ),
+    KernelDef(
+        VariadicSum, "sum or mean of tensors, broadcasting", (DType.FLOAT32,), (), None, _check_sum, _sum_reference, _lower_sum,
+        output_shapes=output_shapes, onnx=("Sum", "Mean"), from_onnx=_sum_from_onnx, elementwise=True,
     ),
 )  # fmt: skip

@@ -1,11 +1,18 @@
-"""MatMulInteger: y = (a - a_zero) @ (b - b_zero), with numpy's rules for ranks and for broadcasting of leading dimensions.
+"""Products of bytes in int32, of ONNX: MatMulInteger and ConvInteger.
 
+MatMulInteger: y = (a - a_zero) @ (b - b_zero), with numpy's rules for ranks and for broadcasting of leading dimensions.
 Shapes  a [..., M, K] or [K], b [..., K, N] or [K], y [..., M, N].   Types  a, b uint8 or int8; y int32.
-a_zero one value or M, b_zero one value or N. Source: ONNX's specification, opset 10.
-
+a_zero one value or M, b_zero one value or N.
 A constant matrix is stored by columns, as int8: what is uint8 is moved by 128 together with its zero point. With
 centred[n] = sum over k of (b[k][n] - b_zero[n]), a row x of a gives x @ b - b_zero * sum(x) - a_zero * centred. So the inner
 loop only multiplies and adds.
+
+ConvInteger: y = sum over window and channels of (x - x_zero) * (w - w_zero).
+Shapes  x [N, H, W, I], w [O, KH, KW, I / groups] OHWI, y [N, OH, OW, O].   Types  x, w uint8 or int8; y int32.
+x_zero one value, w_zero one value or O; constant or computed, like the weights. Outside the input x is x_zero, which adds
+nothing.
+
+Source  ONNX's specification, opset 10.
 """
 
 import math
@@ -17,9 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import Array, BoundNode, DType, Op, Shape
-from emitc.kernels.contract import KernelDef, Variant, illegal, unsupported
+from emitc.kernels.contract import KernelDef, Parsed, Variant, illegal, require_rank, unsupported
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import dsp_int8, mve_int8
+from emitc.kernels.mac.accumulation import convolved, groups_param
 from emitc.kernels.mac.operand_checks import (
     A_ZERO,
     B_ZERO,
@@ -27,16 +35,20 @@ from emitc.kernels.mac.operand_checks import (
     A,
     B,
     constant_zero,
+    onnx_convolution_window,
     parsed,
     require_bytes,
     values,
+    window_shape,
     zero_points,
     zero_step,
 )
 from emitc.kernels.mac.weight_packing import blocks_of_four, pack_dsp_blocks, pack_mve_blocks
 from emitc.kernels.shared.broadcast import OUTER_LOOPS, common_shape, walk_params, walks_of
 from emitc.kernels.shared.pointwise import typed
+from emitc.kernels.shared.windows import Window, require_output, window_params
 from emitc.layer import Layer, Param, Scratch, Table, integers
+from emitc.source import SourceNode
 
 _TOGETHER = 4
 """Columns."""
@@ -201,11 +213,70 @@ def _constant_matrix(bound: BoundNode, sizes: _Sizes, per_row: int) -> Layer:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ConvInteger(Op):
+    """window: strides, dilations, padding."""
+
+    window: Window
+
+
+def from_onnx(node: SourceNode) -> Parsed:
+    """A convolution on NHWC; the kernel size is the weights'."""
+    node.counts((2, 4))
+    return parsed(ConvInteger(onnx_convolution_window(node)), node)
+
+
+def _check_convolution(bound: BoundNode) -> None:
+    """Refuses types and zero points without code, and weights that do not fit the input."""
+    x, w = bound.input(A), bound.input(B)
+    require_rank(bound, x, 4)
+    require_rank(bound, w, 4)
+    out_c, kernel_h, kernel_w, in_c = w.shape
+    if min(w.shape) < 1 or x.shape[3] % in_c or out_c % (x.shape[3] // in_c):
+        what = "has weights that do not fit its input"
+        raise illegal(bound, what, f"weights {list(w.shape)} (OHWI), input channels {x.shape[3]}", tensor=w)
+    require_bytes(bound, kernel_h * kernel_w * in_c)
+    zero_step(bound, A_ZERO, 1)
+    zero_step(bound, B_ZERO, out_c)
+    require_output(bound, bound.op(ConvInteger).window, kernel_h, kernel_w)
+
+
+def _window_shapes(bound: BoundNode) -> tuple[Shape, ...]:
+    """[N, OH, OW, O]."""
+    return (window_shape(bound, bound.op(ConvInteger).window, bound.input(B).shape),)
+
+
+def _convolved(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """Tap by tap: a matrix product of each tap's input slice with its weights, in int64."""
+    x, w, x_zero, w_zero = (values(bound, inputs, position) for position in (A, B, A_ZERO, B_ZERO))
+    image, weights = x - x_zero.reshape(-1), w - w_zero.reshape(-1, 1, 1, 1)
+    acc = convolved(bound.op(ConvInteger).window, image, weights, np.zeros(bound.output.shape, np.int64))
+    return (acc.astype(np.int32),)
+
+
+def _macs(bound: BoundNode) -> int:
+    _, kernel_h, kernel_w, in_c = bound.input(B).shape
+    return bound.output.elements * kernel_h * kernel_w * in_c
+
+
+def _lower_convolution(bound: BoundNode) -> Layer:
+    """One loop over taps for every kind of operand."""
+    x, w = bound.input(A), bound.input(B)
+    out_c, kernel_h, kernel_w, in_c = w.shape
+    present, absent = zero_points(bound, (A_ZERO, B_ZERO))
+    params = (
+        *window_params(bound, bound.op(ConvInteger).window, kernel_h, kernel_w),
+        groups_param(x.shape[3] // in_c),
+        Param("b_zero_step", "int32_t", zero_step(bound, B_ZERO, out_c), "0: one zero point for all channels"),
+    )
+    spec = typed(x.dtype, DType.INT32, w.dtype)
+    return Layer("convolution/conv_integer", "portable", (A, B, *present), absent, params, macs=_macs(bound), spec=spec)
+
+
 KERNELS = (
     KernelDef(
         MatMulInteger, "product of matrices of bytes, to int32", BYTE_TYPES, (), None, check, reference, lower,
-        output_shapes=output_shapes,
-        work=work, onnx=("MatMulInteger",), from_onnx=partial(parsed, MatMulInteger()),
+        output_shapes=output_shapes, work=work, onnx=("MatMulInteger",), from_onnx=partial(parsed, MatMulInteger()),
         variants=(
             Variant(
                 "mve", "mve", partial(_by_columns, variant="mve"),
@@ -217,5 +288,9 @@ KERNELS = (
             ),
         ),
         cost=Costs("qemu_m4 at fe62567, 2026-11-23", Cost(mac=2.5, output=25)),
+    ),
+    KernelDef(
+        ConvInteger, "2-D convolution of bytes, to int32", BYTE_TYPES, (), None, _check_convolution, _convolved,
+        _lower_convolution, output_shapes=_window_shapes, work=_macs, onnx=("ConvInteger",), from_onnx=from_onnx,
     ),
 )  # fmt: skip

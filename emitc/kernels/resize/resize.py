@@ -189,13 +189,8 @@ def _nearest_lower(bound: BoundNode) -> Layer:
     operands, tables = data_operands(x)
     rows = Table("rows", "uint16_t", _nearest(op, height, op.height), "input row of each output row")
     columns = Table("columns", "uint16_t", _nearest(op, width, op.width), "input column of each output column")
-    params = (
-        Param("batches", "int32_t", batches),
-        Param("in_h", "int32_t", height),
-        Param("in_w", "int32_t", width),
-        Param("out_h", "int32_t", op.height),
-        Param("out_w", "int32_t", op.width),
-        Param("pixel_bytes", "int32_t", channels * x.dtype.bytes),
+    params = integers(
+        batches=batches, in_h=height, in_w=width, out_h=op.height, out_w=op.width, pixel_bytes=channels * x.dtype.bytes
     )
     return Layer("resize/resize_nearest_neighbor", "portable", operands, (*tables, rows, columns), params)
 

@@ -39,16 +39,18 @@ def layer_call(step: Step, arguments: str) -> LayerCall:
     An argument with the name of one of the layer's tables is that table. The others are pointers that the layer's function
     takes: inputs, outputs and working memory, in this order. A word `restrict` qualifies such a pointer. A cast applies
     inside the call, where KERNEL is the kernel's C name. Where the text has line breaks, so has the call, and its arguments
-    start on a line of their own. The word `scaling` stands for the layer's tables that requantize sums. `role?` is a table
-    that a layer may have or not, and `role|other` the first of two tables that it has.
+    start on a line of their own; so do the parameters after two line breaks. The word `scaling` stands for the layer's tables
+    that requantize sums. `role?` is a table or working memory that a layer may have or not, and `role|other` the first of
+    two tables that it has.
     """
     arguments = re.sub(r"(\w+)\|(\w+)", lambda either: either[1 if either[1] in step.tables else 2], arguments)
-    arguments = re.sub(r" ?(\w+)\?,", lambda table: f" {table[1]}," if table[1] in step.tables else "", arguments)
+    stated = {*step.tables, *(memory.tensor for memory in step.scratch)}
+    arguments = re.sub(r"(, [^,]*?(\w+))\?", lambda optional: optional[1] if optional[2] in stated else "", arguments)
     arguments = re.sub(r"\bscaling\b", ", ".join(role for role in _SCALING if role in step.tables), arguments)
     types = [f"const {x.c_type}" for x in step.inputs] + [y.c_type for y in (*step.outputs, *step.scratch)]
     pointers = [match for match in _ARGUMENT.finditer(arguments) if match["name"] not in step.tables]
     assert len(pointers) == len(types), f"{step.template} takes {len(types)} operands, not {arguments}"
-    parameters = ", ".join(
+    parameters = "\n    " * arguments.startswith("\n\n") + ", ".join(
         f"{c_type} *{pointer['restrict'] or ''}{pointer['name']}"
         for c_type, pointer in zip(types, pointers, strict=True)
     )

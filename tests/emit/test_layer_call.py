@@ -55,6 +55,17 @@ def test_casts_and_line_breaks_stay() -> None:
     assert call.start == "\n        "
 
 
+def test_parameters_too_may_start_on_a_line_of_their_own() -> None:
+    call = layer_call(STEP, "\n\nx, y,\nkept, work")
+    assert call.parameters == "\n    const int8_t *x, int16_t *y, int32_t *kept, int8_t *work"
+    assert (call.start, call.arguments) == ("\n        ", "x, y,\n        kept, work")
+
+
+def test_tables_and_memory_that_a_layer_lacks_are_left_out() -> None:
+    assert layer_call(STEP, "x, zeros?, y, kept, factors?, sums?").arguments == "x, y, kept, op0_scale_factors, sums"
+    assert layer_call(replace(STEP, scratch=()), "x, y, kept, restrict sums?").arguments == "x, y, kept"
+
+
 def test_scaling_stands_for_the_tables_of_the_requantization() -> None:
     scaled = replace(STEP, table_names={"shift": "op0_shift", "multiplier": "op0_multiplier"})
     assert layer_call(scaled, "x, scaling, y, kept, work").arguments == "x, op0_multiplier, op0_shift, y, kept, work"

@@ -13,8 +13,7 @@ from emitc.emit.external_weights import read_members, with_structure
 from emitc.emit.package import runtime_texts
 from emitc.emit.package_kinds import KINDS
 from emitc.errors import EmitcError, with_model
-from emitc.explore.in_steps import in_steps
-from emitc.explore.profile_records import profiling_of
+from emitc.explore.layer_timing import in_steps, profiling_of
 from emitc.frontends.build import build_graph
 from emitc.frontends.read import read_file, read_source
 from emitc.ir import Graph, GraphStep

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -143,16 +144,6 @@ def _fitted(path: Path, name: str, array: Array, shape: tuple[int, ...]) -> Arra
                 raise _refused(path, f"{name} holds values that are not finite")
             return value
     raise _refused(path, f"{name} has the shape {list(array.shape)}, the model takes {list(shape)}")
-
-
-class _Reader:
-    """The samples, one after the other, in the form that the quantizer reads them."""
-
-    def __init__(self, samples: list[dict[str, Array]]) -> None:
-        self._samples = iter(samples)
-
-    def get_next(self) -> dict[str, Array] | None:
-        return next(self._samples, None)
 
 
 @contextlib.contextmanager
@@ -351,12 +342,12 @@ class FloatModel:
         return self._ranges[model]
 
     def _quantize(self, made: Path, settings: QuantizeSettings, *, per_channel: bool, **extra: Any) -> bytes:
-        quantization = package("onnxruntime.quantization")
+        quantization, samples = package("onnxruntime.quantization"), iter(self.samples)
         methods = quantization.CalibrationMethod
         quantization.quantize_static(
             str(self._folder / "float.onnx"),
             str(made),
-            _Reader(self.samples),
+            SimpleNamespace(get_next=lambda: next(samples, None)),  # how the quantizer reads samples
             quant_format=quantization.QuantFormat.QDQ,
             activation_type=quantization.QuantType.QInt8,
             weight_type=quantization.QuantType.QInt8,

@@ -83,14 +83,10 @@ def labels_of_model(model: bytes) -> dict[str, tuple[str, ...]]:
 def _named(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[str, tuple[str, ...]] | None:
     """A text file's name and lines, None where it is no text."""
     try:
-        return entry.filename, _lines(_read(archive, entry), entry.filename)
+        with archive.open(entry) as file:  # the size that the archive states may be wrong
+            return entry.filename, _lines(file.read(_MOST_BYTES + 1), entry.filename)
     except EmitcError:
         return None
-
-
-def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    with archive.open(entry) as file:
-        return file.read(_MOST_BYTES + 1)  # the size that the archive states may be wrong
 
 
 def _lines(data: bytes, name: str) -> tuple[str, ...]:

@@ -149,16 +149,13 @@ def _free_reads(graph: Graph) -> Iterator[Node]:
         if not isinstance(node.op, ReadVariable):
             continue
         value = node.outputs[0]
-        last = max((i for i, n in enumerate(graph.nodes) if _reads(graph, n, value)), default=place)
+        reads = ((i, name) for i, reader in enumerate(graph.nodes) for name in reader.inputs if name)
+        last = max((i for i, name in reads if _stands_for(graph, name, value)), default=place)
         if any(_stands_for(graph, name, value) for name in graph.outputs):
             last = len(graph.nodes)
         state = node.inputs[0]
         if not any(state in n.outputs for n in graph.nodes[place + 1 : last + 1]):
             yield node
-
-
-def _reads(graph: Graph, node: Node, value: str) -> bool:
-    return any(name and _stands_for(graph, name, value) for name in node.inputs)
 
 
 def _stands_for(graph: Graph, name: str, value: str) -> bool:

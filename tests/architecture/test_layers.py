@@ -82,8 +82,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.options": (*_VALUES, "emitc.backends", "emitc.emit", "emitc.passes", "emitc.planner", "emitc.schedule"),
     "emitc.compiled": (*_VALUES, "emitc.backends", "emitc.emit", "emitc.options"),
     "emitc.compiler": (
-        *_VALUES, "emitc._version", "emitc.backends", "emitc.compiled", "emitc.emit", "emitc.explore.in_steps",
-        "emitc.explore.profile_records",
+        *_VALUES, "emitc._version", "emitc.backends", "emitc.compiled", "emitc.emit", "emitc.explore.layer_timing",
         "emitc.frontends", "emitc.lower", "emitc.options", "emitc.passes", "emitc.plugins", "emitc.schedule",
         "emitc.verify.example", "emitc.verify.self_test",
     ),

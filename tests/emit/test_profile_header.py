@@ -19,7 +19,7 @@ from emitc.compiler import compile_model, plan_model
 from emitc.emit.package import PACKAGES
 from emitc.errors import EmitcError
 from emitc.explore.layer_cycles import layer_cycles
-from emitc.explore.profile_records import INTERVAL, RECORD_CYCLES, profiling_of
+from emitc.explore.layer_timing import INTERVAL, RECORD_CYCLES, profiling_of
 from emitc.options import Options
 from emitc.target import load_board
 from emitc.verify.build import WARNINGS

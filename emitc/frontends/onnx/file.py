@@ -170,6 +170,11 @@ def require_inferable(node: onnx.NodeProto, where: Where) -> None:
 # ---- the order of operators ----
 
 
+def graph_of(node: onnx.NodeProto, name: str) -> onnx.GraphProto | None:
+    """The graph that is an attribute of a node, None where it has no such graph."""
+    return next((a.g for a in node.attribute if a.name == name and a.type == onnx.AttributeProto.GRAPH), None)
+
+
 def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return [graph for a in node.attribute for graph in (*([a.g] if a.HasField("g") else ()), *a.graphs)]
 

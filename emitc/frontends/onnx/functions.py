@@ -21,7 +21,7 @@ import onnx.shape_inference
 
 from emitc.errors import Where
 from emitc.frontends.limits import MAX_OPERATORS
-from emitc.frontends.onnx.file import graphs_of, refused_as
+from emitc.frontends.onnx.file import graph_of, graphs_of, refused_as
 from emitc.frontends.onnx.numbers import faulty
 from emitc.source import DEFINED
 
@@ -149,7 +149,7 @@ def without_known_branches(
         with refused_as("a condition cannot be read", where):
             value = onnx.numpy_helper.to_array(condition).reshape(-1)
         name = "then_branch" if len(value) == 1 and bool(value[0]) else "else_branch"
-        branch = next((a.g for a in node.attribute if a.name == name and a.type == onnx.AttributeProto.GRAPH), None)
+        branch = graph_of(node, name)
         if branch is None or len(value) != 1 or len(branch.output) != len(node.output):
             raise faulty("an If does not fit its branches", where, f"its {name} has other outputs")
         _require_depth(depth if len(branch.node) <= MAX_OPERATORS else MAX_DEPTH)

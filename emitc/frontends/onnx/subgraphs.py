@@ -18,7 +18,7 @@ import onnx.numpy_helper
 
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.frontends.limits import MAX_OPERATORS, ConstantBudget
-from emitc.frontends.onnx.file import WrongUse, dims_of
+from emitc.frontends.onnx.file import WrongUse, dims_of, graph_of
 from emitc.frontends.onnx.functions import MAX_DEPTH
 from emitc.frontends.onnx.numbers import faulty
 from emitc.frontends.subgraphs import unfit_branch
@@ -140,7 +140,7 @@ class Inside:
 
     def _if(self, op: Operator) -> None:
         node, where = op.node, op.where
-        graphs = [graph for name in ("then_branch", "else_branch") if (graph := _graph(node, name)) is not None]
+        graphs = [graph for name in ("then_branch", "else_branch") if (graph := graph_of(node, name)) is not None]
         if len(node.input) != 1 or len(graphs) != 2 or any(len(graph.output) != len(node.output) for graph in graphs):
             raise faulty("an If does not fit its branches", where, "one has other outputs")
         present = [position for position, output in enumerate(node.output) if output]
@@ -194,7 +194,7 @@ class Inside:
 
     def _scan(self, op: Operator) -> None:
         node, where = op.node, op.where
-        body = _graph(node, "body")
+        body = graph_of(node, "body")
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.type != _GRAPH}
         count = int(attributes.get("num_scan_inputs", 0))
         values, scanned = list(node.input[: len(node.input) - count]), list(node.input[len(node.input) - count :])
@@ -296,7 +296,7 @@ class Inside:
     # ---- rounds ----
 
     def _plan(self, node: onnx.NodeProto, where: Where) -> _Plan:
-        body = _graph(node, "body")
+        body = graph_of(node, "body")
         values = node.input[2:]
         if (
             body is None
@@ -436,10 +436,6 @@ class Inside:
 
 def _key(node: onnx.NodeProto) -> tuple[str, ...]:
     return (node.name, *node.output)
-
-
-def _graph(node: onnx.NodeProto, name: str) -> onnx.GraphProto | None:
-    return next((a.g for a in node.attribute if a.name == name and a.type == _GRAPH), None)
 
 
 def _typed(kind: onnx.TypeProto, shape: Sequence[int]) -> onnx.TypeProto:

@@ -157,7 +157,7 @@ class _Folding:
 
     def fit(self, node: SourceNode, variable: _Variable, value: SourceTensor) -> None:
         """Takes type and shape of a variable from the first value that it is given, and compares the others with it."""
-        if variable.like is None or (_open(variable.like) and not _open(value)):
+        if variable.like is None or (-1 in variable.like.shape and -1 not in value.shape):
             variable.like = value
         like = variable.like
         same_shape = len(value.shape) == len(like.shape) and all(
@@ -231,10 +231,6 @@ class _Folding:
             what = f'takes the variable "{variable.name}", which nothing assigns'
             raise node.refusal(what, "its type and size are those of what is assigned", _UNASSIGNED)
         return tensors[number]
-
-
-def _open(tensor: SourceTensor) -> bool:
-    return -1 in tensor.shape
 
 
 def _tensor(variable: _Variable) -> SourceTensor:

@@ -8,9 +8,12 @@ that runs by rows has last pixels in each row.
 
 from collections.abc import Mapping
 
+_BYTES = 16
+"""Of a vector register."""
 
-def groups_of(count: int, size: int) -> int:
-    """Groups of `size` that `count` fill, the last in part."""
+
+def groups_of(count: int, size: int = _BYTES) -> int:
+    """Groups of `size` that `count` fill, the last in part; registers by default."""
     return -(-count // size)
 
 
@@ -54,14 +57,6 @@ def row_groups(rows: int, depth: int, filters: int) -> dict[str, float]:
 # ---- vector registers of 16 bytes (Arm's MVE) ----
 
 
-_BYTES = 16
-
-
-def _blocks(values: int, size: int = _BYTES) -> int:
-    """Registers that `values` fill, the last in part."""
-    return groups_of(values, size)
-
-
 def vector_windows(values: Mapping[str, int], filters: int, lanes: int) -> dict[str, float]:
     """Of a convolution or a pooling. values: its parameters by name. lanes: values that fill a register.
 
@@ -81,24 +76,24 @@ def vector_windows(values: Mapping[str, int], filters: int, lanes: int) -> dict[
         return _grouped(values, taps)
     window = values["kernel_h"] * run
     if "inner_first" not in values:
-        deep = _blocks(values["in_c"], lanes)
+        deep = groups_of(values["in_c"], lanes)
         return {
             "pixel_blocks": pixels * deep,
             "tap_blocks": pixels * taps * deep,
-            "filter_fours": pixels * _blocks(filters, 4),
-            "filter_blocks": pixels * filters * _blocks(window, lanes),
-            "filter_rows": pixels * filters * values["kernel_h"] * _blocks(run, lanes),
+            "filter_fours": pixels * groups_of(filters, 4),
+            "filter_blocks": pixels * filters * groups_of(window, lanes),
+            "filter_rows": pixels * filters * values["kernel_h"] * groups_of(run, lanes),
         }
-    pairs, fours = _blocks(pixels, 2), _blocks(filters, 4)
+    pairs, fours = groups_of(pixels, 2), groups_of(filters, 4)
     direct = bool(values.get("direct"))
-    size = window if direct else _BYTES * _blocks(window)
+    size = window if direct else _BYTES * groups_of(window)
     running = direct and values["stride_w"] == values["kernel_w"] and values["stride_h"] == 1
     by_row = [0] if running else _placed_in_rows(values)
     placed = sum(by_row)
     gathered = (pixels - placed) * values["kernel_h"]
     work: dict[str, float] = {
         "running_pairs" if running else "pairs": pairs,
-        "pair_outputs": pairs * _blocks(filters, 8),
+        "pair_outputs": pairs * groups_of(filters, 8),
         f"pair_groups_{_filling(size)}": pairs * fours,
         "pair_blocks": pairs * fours * (size // _BYTES),
         "placed": placed,
@@ -107,10 +102,10 @@ def vector_windows(values: Mapping[str, int], filters: int, lanes: int) -> dict[
         rows = sum(count * inside for count, inside in zip(by_row, rows_inside(values), strict=True))
         work |= {
             "gathered_short" if run <= _BYTES else "gathered_rows": gathered,
-            "gathered_blocks": gathered * _blocks(run),
+            "gathered_blocks": gathered * groups_of(run),
             "placed_rows": rows,
             "placed_outside": placed * values["kernel_h"] - rows,
-            "placed_blocks": placed * values["kernel_h"] * _blocks(run),
+            "placed_blocks": placed * values["kernel_h"] * groups_of(run),
         }
     return work
 
@@ -168,13 +163,13 @@ def _grouped(values: Mapping[str, int], taps: int) -> dict[str, float]:
     full = max(0, values.get("inner_end", 0) - values.get("inner_first", 0)) // together
     single = values["out_w"] - full * together
     groups = lines * (full + single)
-    blocks = lines * (full * _blocks(channels * together) + single * _blocks(channels))
+    blocks = lines * (full * groups_of(channels * together) + single * groups_of(channels))
     placed = whole * (single + (full > 0)) + (lines - whole) * (full + single)
     return {
         "groups": groups,
         "group_blocks": blocks,
-        "group_taps": blocks * _blocks(taps, 2),
-        "group_outputs": lines * (full * _blocks(channels * together, 4) + single * _blocks(channels, 4)),
+        "group_taps": blocks * groups_of(taps, 2),
+        "group_outputs": lines * (full * groups_of(channels * together, 4) + single * groups_of(channels, 4)),
         "placed": placed,
         "placed_taps": placed * taps,
         "moved_taps": (groups - placed) * taps if values["stride_w"] != 1 else 0,
@@ -185,14 +180,14 @@ def _grouped(values: Mapping[str, int], taps: int) -> dict[str, float]:
 def vector_products(rows: int, depth: int, filters: int) -> dict[str, float]:
     """Of a product of matrices: eight channels at a time, with registers of the input in part and in full, which go by
     fours where that leaves none; and registers of the output."""
-    eights = rows * _blocks(filters, 8)
+    eights = rows * groups_of(filters, 8)
     return {
         "eights": eights,
         "eight_parts": eights if depth % _BYTES else 0,
         "eight_blocks": eights * (depth // _BYTES),
         "eight_turns": eights * (depth // 64 if depth % 64 == 0 else depth // _BYTES),
-        "output_blocks": rows * _blocks(filters),
-        "depth_blocks": rows * _blocks(depth),
+        "output_blocks": rows * groups_of(filters),
+        "depth_blocks": rows * groups_of(depth),
     }
 
 
@@ -200,8 +195,8 @@ def filters_with_memory(filters: int, depth: int, steps: int) -> dict[str, float
     """Of filters that remember `steps` scores (SVDF)."""
     return {
         "filters": filters,
-        "filter_blocks": filters * _blocks(depth),
-        "memory_blocks": filters * _blocks(steps),
+        "filter_blocks": filters * groups_of(depth),
+        "memory_blocks": filters * groups_of(steps),
     }
 
 

@@ -32,14 +32,15 @@ class SignRewriter:
         tensor = self.unsigned[index]
         return self.rewriter.tensor(name or tensor.name, "uint8", tensor.shape, tensor.quantization, data)
 
+    def _shift(self, name: str, source: int, target: int) -> None:
+        self.nodes.append(self.rewriter.node("ShiftSign", name, [source], [target]))
+
     def _inputs(self) -> None:
         """The interface keeps its types and names."""
         for position, index in enumerate(self.rewriter.inputs):
             if index in self.unsigned:
                 self.outside[index] = self.rewriter.inputs[position] = target = self._at_interface(index)
-                self.nodes.append(
-                    self.rewriter.node("ShiftSign", self.rewriter.tensors[target].name, [target], [index])
-                )
+                self._shift(self.rewriter.tensors[target].name, target, index)
 
     def _outputs(self) -> None:
         for position, index in enumerate(self.rewriter.outputs):
@@ -47,9 +48,7 @@ class SignRewriter:
                 continue
             if index not in self.outside:
                 self.outside[index] = target = self._at_interface(index)
-                self.nodes.append(
-                    self.rewriter.node("ShiftSign", self.rewriter.tensors[target].name, [index], [target])
-                )
+                self._shift(self.rewriter.tensors[target].name, index, target)
             self.rewriter.outputs[position] = self.outside[index]
 
     def _at_interface(self, index: int) -> int:
@@ -79,7 +78,7 @@ class SignRewriter:
             data = None if tensor.data is None else tensor.array()
             self.outside[index] = self._raw(index, data=data)
             if data is None:
-                self.nodes.append(self.rewriter.node("ShiftSign", node.name, [index], [self.outside[index]]))
+                self._shift(node.name, index, self.outside[index])
         return self.outside[index]
 
     def _sees_numbers(self, node: RewriterNode) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from emitc.backends.contract import PORTABLE, Backend, HostHook
 from emitc.backends.partition import Partition
-from emitc.backends.portable.other_targets import FasterTarget, faster_targets
+from emitc.backends.portable.backend import FasterTarget, faster_targets
 from emitc.emit.facts import StackBound
 from emitc.emit.licence import LICENSE
 from emitc.emit.manifest import partitions

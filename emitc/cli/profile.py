@@ -36,7 +36,7 @@ def profile(
     with shared.reported(as_json):
         from emitc.boards.profile import Block, ProfileReader, profile_of, read_model
         from emitc.emit.output_file import OutputFile
-        from emitc.report.profile import TRACE_MARK, profile_text, trace_json
+        from emitc.report.run import TRACE_MARK, profile_text, trace_json
 
         if (port is None) == (file is None):
             where, hint = Where(option="--port, --file"), "give the port, or a file with what came from it"

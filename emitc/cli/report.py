@@ -61,7 +61,7 @@ def _page(path: Path, board: str | None, samples: int, values: dict[str, Any]) -
     """What kind of report it is, the page, and a name for it."""
     if path.suffix == ".jsonl":
         from emitc.report.sweep import sweep_page
-        from emitc.sweep.journal import read_rows
+        from emitc.sweep.sweep import read_rows
 
         rows = list(read_rows(path))
         if not rows:

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from emitc.errors import EmitcError, Where, install_hint, shown
-from emitc.sweep.identity import whole_identity
-from emitc.sweep.jobs import Job
+from emitc.sweep.jobs import Job, whole_identity
 from emitc.sweep.run_job import OtherEmitc, crashed_row, run_job
 
 _SECONDS = 20

@@ -12,8 +12,7 @@ from emitc.errors import EmitcError, shown
 from emitc.evaluate.dataset import Preparation
 from emitc.evaluate.evaluation import EvaluationOptions, evaluate
 from emitc.program.members import members
-from emitc.sweep.identity import emitc_identity
-from emitc.sweep.jobs import Job, data_sha256, model_sha256
+from emitc.sweep.jobs import Job, data_sha256, emitc_identity, model_sha256
 from emitc.target import load_board
 from emitc.verify import verification
 

@@ -18,8 +18,7 @@ from emitc.kernels.shared.subgraph_reference import watched
 from emitc.layer import Layer
 from emitc.program import Address, Move, Operand, Port, Program, RowSegment, Step, arena_variable, state_argument
 from emitc.validation.access_order import overwritten
-from emitc.validation.blocks import Blocks, Outside, Place
-from emitc.validation.rows import COPIED, Rows
+from emitc.validation.blocks import COPIED, Blocks, Outside, Place, Rows
 from emitc.validation.tolerance import differing
 from emitc.validation.values import Executed, Execution, Faulty, Wrong
 from emitc.validation.values import executed as values_of

@@ -23,7 +23,7 @@ from emitc.boards.profile import (
     read_model,
 )
 from emitc.errors import CannotCompile, EmitcError
-from emitc.report.profile import profile_text, trace_json
+from emitc.report.run import profile_text, trace_json
 
 SHA256 = "ab" * 32
 MODEL = ProfiledModel(

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import emitc as library
-from emitc.backends.portable import other_targets
+from emitc.backends.portable import backend as portable_backend
 from emitc.boards import verify
 from emitc.boards.result import LayerCount, RunResult
 from emitc.calibrate import calibrate
@@ -67,7 +67,7 @@ def test_the_estimate_is_of_kernels_that_the_target_would_get(emitc: Emitc) -> N
     generic, own = compile_model(DIGITS), compile_model(DIGITS, target="cortex-m4f", ram_budget=1 << 20)
     (found,) = (each for each in generic.faster_targets() if each.name == "cortex-m4f")
     costs = [sum(a.cost for a in each.partition.assignments) for each in (generic, own)]
-    assert found.factor == pytest.approx(other_targets._COUNTED["cortex-m4f"] * costs[0] / costs[1], rel=0.02)
+    assert found.factor == pytest.approx(portable_backend._COUNTED["cortex-m4f"] * costs[0] / costs[1], rel=0.02)
     assert own.faster_targets() == ()
 
 

@@ -20,7 +20,7 @@ from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.report.page.model import findings_of
 from emitc.report.page.view import view_of
-from emitc.sweep.journal import write_tables
+from emitc.sweep.sweep import write_tables
 from emitc.writers.tflite import write_tflite
 from tests.support.models.tiny import MODELS as TINY
 

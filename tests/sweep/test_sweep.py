@@ -267,9 +267,9 @@ class Here:
         return self.content
 
     def __reduce__(self) -> tuple[Callable[[str, str], Any], tuple[Any, str]]:
-        from emitc.sweep import identity
+        from emitc.sweep import jobs
 
-        return getattr, (identity, "whole_identity")
+        return getattr, (jobs, "whole_identity")
 
 
 def test_no_scheduler_is_said(small: Spec, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from emitc.backends.cmsis_nn.calls import Library
 from emitc.backends.cmsis_nn.definition import NAME
-from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.lowering import layer_of, refusal
 from emitc.backends.cmsis_nn.sources import Sources, source_index, sources_of
-from emitc.backends.cmsis_nn.versions import read_tree
+from emitc.backends.cmsis_nn.versions import InstructionSet, read_tree
 from emitc.backends.contract import Backend
 from emitc.backends.kernel_library import cost_of
 from emitc.ir import BoundNode

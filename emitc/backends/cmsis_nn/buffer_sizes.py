@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.versions import Version
+from emitc.backends.cmsis_nn.versions import InstructionSet, Version
 
 _INT16 = 2
 _INT32 = 4

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from emitc.backends.cmsis_nn.buffer_sizes import BUFFER_SIZES, Call, Dims, workspace_bytes
-from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.known_bugs import Remedy, Use, faults_of
-from emitc.backends.cmsis_nn.versions import Tree
+from emitc.backends.cmsis_nn.versions import InstructionSet, Tree
 from emitc.backends.kernel_library import number
 from emitc.ir import BoundNode
 from emitc.kernels.shared.windows import Window

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from emitc.backends.cmsis_nn import buffer_sizes
-from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.versions import Revision, Tree, Version, revision_of
+from emitc.backends.cmsis_nn.versions import InstructionSet, Revision, Tree, Version, revision_of
 
 
 class Remedy(Enum):

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from emitc.backends.cmsis_nn.headers import InstructionSet, definitions
-from emitc.backends.cmsis_nn.versions import Tree, refused
+from emitc.backends.cmsis_nn.versions import InstructionSet, Tree, definitions, refused
 from emitc.errors import EmitcError
 
 _SKIPPED = frozenset(["Tests", "Test", "Documentation", "Examples", "Bindings", ".git", ".pio"])

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.versions import Tree
+from emitc.backends.cmsis_nn.versions import InstructionSet, Tree
 from tests.support.cmsis.library import Library, LibraryOf, missing_tools
 
 

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
-from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.known_bugs import FAULTS, Remedy, Use, faults_of
-from emitc.backends.cmsis_nn.versions import Tree, named
+from emitc.backends.cmsis_nn.versions import InstructionSet, Tree, named
 from tests.support.cmsis.layers import MAKERS as INT8_MAKERS
 from tests.support.cmsis.layers import Draws, Prepared
 from tests.support.cmsis.library import OPERATORS, SKIPPED, Library, LibraryOf, complete, trees

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from emitc.backends.cmsis_nn.buffer_sizes import BUFFER_SIZES, Call, Dims, transpose_conv_second_bytes, workspace_bytes
-from emitc.backends.cmsis_nn.headers import InstructionSet
-from emitc.backends.cmsis_nn.versions import Tree, named
+from emitc.backends.cmsis_nn.versions import InstructionSet, Tree, named
 from tests.support.cmsis.calls import Sized, corpus_calls, random_calls
 from tests.support.cmsis.library import SKIPPED, Library, LibraryOf, Record, trees
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims
-from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.sources import core_include, needs_core, source_index, sources_of
-from emitc.backends.cmsis_nn.versions import Tree, read_tree
+from emitc.backends.cmsis_nn.versions import InstructionSet, Tree, read_tree
 from emitc.errors import EmitcError
 from tests.backends.cmsis_nn.test_versions import make
 from tests.support.cmsis.library import SKIPPED, LibraryOf, Record, trees

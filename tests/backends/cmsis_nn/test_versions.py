@@ -6,8 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from emitc.backends.cmsis_nn.headers import InstructionSet, Variable, active_lines, definitions, prototypes, structures
-from emitc.backends.cmsis_nn.versions import BETWEEN, RELEASES, VERSIONS, KernelSums, Tree, Version, named, read_tree
+from emitc.backends.cmsis_nn.versions import (
+    BETWEEN,
+    RELEASES,
+    VERSIONS,
+    InstructionSet,
+    KernelSums,
+    Tree,
+    Variable,
+    Version,
+    active_lines,
+    definitions,
+    named,
+    prototypes,
+    read_tree,
+    structures,
+)
 from emitc.errors import EmitcError
 from tests.support.cmsis.library import SKIPPED, trees
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from emitc.backends.ethos_u.subgraphs import convex_regions, cut, in_order
+from emitc.backends.ethos_u.backend import convex_regions, cut, in_order
 from emitc.ir import DType, Graph, Node, Op, Tensor
 
 KIND = Op()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emitc.backends.ethos_u.subgraphs import convex_regions, in_order
+from emitc.backends.ethos_u.backend import convex_regions, in_order
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.ir import DType, Graph, Node, Op, Tensor

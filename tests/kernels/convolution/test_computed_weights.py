@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from emitc.backends.cmsis_nn.calls import Library
-from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.mac import transposed_refusal
-from emitc.backends.cmsis_nn.versions import named
+from emitc.backends.cmsis_nn.versions import InstructionSet, named
 from emitc.backends.ethos_u import export_tflite
 from emitc.verify.tolerances import Tolerance
 from tests.kernels.convolution.test_transpose_conv import transposed

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.backends.cmsis_nn.buffer_sizes import Call, Dims, transpose_conv_second_bytes, workspace_bytes
-from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.known_bugs import Remedy, Use
-from emitc.backends.cmsis_nn.versions import KernelSums, Version
+from emitc.backends.cmsis_nn.versions import InstructionSet, KernelSums, Version
 from emitc.ir import BoundNode
 from emitc.kernels import kernel_of
 from emitc.kernels.mac.accumulation import requantization

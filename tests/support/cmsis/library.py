@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.backends.cmsis_nn.buffer_sizes import BUFFER_SIZES, Call, Dims
-from emitc.backends.cmsis_nn.headers import InstructionSet
 from emitc.backends.cmsis_nn.sources import source_index, sources_of
-from emitc.backends.cmsis_nn.versions import Tree, read_tree
+from emitc.backends.cmsis_nn.versions import InstructionSet, Tree, read_tree
 from emitc.boards.run import boot
 from emitc.errors import EmitcError
 from emitc.target import boards_dir, load_board

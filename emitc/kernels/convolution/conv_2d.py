@@ -180,11 +180,8 @@ def lower(bound: BoundNode) -> Layer:
         template, (tables, spec), own = "convolution/conv_2d", blocks, (*params, *tail)
         ahead = windows.whole_window(out_c, BLOCK, y.dtype.bytes)
     else:
-        template, tables, own = (
-            "convolution/conv_2d_taps",
-            accumulation.tables(bound, weights, spec),
-            (*params, of_groups, *tail),
-        )
+        template, own = "convolution/conv_2d_taps", (*params, of_groups, *tail)
+        tables = accumulation.tables(bound, weights, spec)
         ahead = by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)
     overlaps = windows.window_overlap(bound, params, ahead)
     return Layer(template, "portable", (0,), tables, own, (), overlaps, work(bound), spec, by_rows=windows.BY_ROWS)

@@ -155,9 +155,8 @@ def from_onnx(node: SourceNode) -> Parsed:
         # The odd one is cut off at the end with SAME_UPPER, at the start otherwise.
         upper = mode == "SAME_UPPER"
         (top, bottom), (left, right) = ((t // 2, t - t // 2) if upper else (t - t // 2, t // 2) for t in total)
-    window = windows.Window(
-        strides[0], strides[1], windows.Padding(top, bottom, left, right), dilations[0], dilations[1]
-    )
+    padding = windows.Padding(top, bottom, left, right)
+    window = windows.Window(strides[0], strides[1], padding, dilations[0], dilations[1])
     groups = node.integer("group", 1, 1, 1 << 16)
     op = ConvTranspose(window, groups, extra[0], extra[1])
     return Parsed(op, (0, WEIGHTS, BIAS))
@@ -166,11 +165,9 @@ def from_onnx(node: SourceNode) -> Parsed:
 def _filter_shape(bound: BoundNode) -> tuple[int, int, int, int]:
     """[I, KH, KW, O / groups]."""
     first, kernel_h, kernel_w, last = bound.input(WEIGHTS).shape
-    return (
-        (last, kernel_h, kernel_w, first)
-        if bound.op(ConvTranspose).filters_first
-        else (first, kernel_h, kernel_w, last)
-    )
+    if bound.op(ConvTranspose).filters_first:
+        first, last = last, first
+    return first, kernel_h, kernel_w, last
 
 
 def _channels(bound: BoundNode) -> int:

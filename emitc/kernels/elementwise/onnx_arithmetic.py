@@ -147,15 +147,12 @@ def _quantizations(bound: BoundNode) -> tuple[Quantization, Quantization, Quanti
 
 def clamp_of(bound: BoundNode, activation: str) -> Clamp:
     """What a fused activation leaves of the output's range: its bounds quantized, ties to even."""
-    y = bound.output
-    assert y.quantization
-    q = y.quantization
-    return Clamp(
-        *(
-            end if real is None else int(pointwise.quantized(np.array([real], np.float32), q, y.dtype)[0])
-            for real, end in zip(pointwise.ACTIVATION_BOUNDS[activation], y.dtype.range, strict=True)
-        )
+    (_, _, q), dtype = _quantizations(bound), bound.output.dtype
+    ends = (
+        end if real is None else int(pointwise.quantized(np.array([real], np.float32), q, dtype)[0])
+        for real, end in zip(pointwise.ACTIVATION_BOUNDS[activation], dtype.range, strict=True)
     )
+    return Clamp(*ends)
 
 
 def plain(operator: str, a: Array, b: Array, y: DType) -> Array:

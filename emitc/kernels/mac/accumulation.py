@@ -438,9 +438,7 @@ def matrix_product(bound: BoundNode, clamp: Clamp, *, folded: bool) -> Layer:
         overlaps = window_overlap(bound, params, whole_window(out, BLOCK, y.dtype.bytes))
         template, (arrays, kind) = "matrix/fully_connected", blocks
         return Layer(template, "portable", (0,), arrays, (*sizes, *outputs), (), overlaps, macs, kind, by_rows=by_rows)
-    arrays, params = (
-        tables(bound, weights, plain),
-        (*params, groups_param(1), input_offset(bound, folded=folded), *outputs),
-    )
+    arrays = tables(bound, weights, plain)
+    params = (*params, groups_param(1), input_offset(bound, folded=folded), *outputs)
     overlaps = window_overlap(bound, params, by_channel(out, 1, depth, x.dtype.bytes, y.dtype.bytes))
     return Layer("convolution/conv_2d_taps", "portable", (0,), arrays, params, (), overlaps, macs, plain)

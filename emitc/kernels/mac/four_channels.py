@@ -6,6 +6,7 @@ kernel reads them. Those of int8 lie in blocks of four filters for DSP instructi
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from emitc.kernels.mac import dsp_int8, mve_int8
 from emitc.kernels.mac.problem import DILATED
 from emitc.kernels.mac.weight_packing import blocks_of_four, pack_dsp_blocks
 from emitc.kernels.shared.windows import whole_window, window_overlap
-from emitc.layer import Layer, by_channel
+from emitc.layer import Layer, Table, by_channel
 from emitc.numerics.requantize import Float32
 
 TOGETHER = 4
@@ -72,16 +73,21 @@ def _filters(layer: Layer) -> Float32 | None:
     return None if values is None else np.array(values, np.float32).reshape(_value(layer, "out_c"), -1)
 
 
+def _reordered(tables: tuple[Table, ...], arrays: Mapping[str, Array], how: str, **changes: Any) -> tuple[Table, ...]:
+    """The tables with the values of `arrays`, by their roles. how: the values' order. changes: to those tables' other fields."""
+
+    def changed(table: Table) -> Table:
+        values = tuple(arrays[table.role].reshape(-1).tolist())
+        return replace(table, values=values, comment=f"{table.comment}, {how}", **changes)
+
+    return tuple(changed(table) if table.role in arrays else table for table in tables)
+
+
 def _in_order(
     bound: BoundNode, layer: Layer, template: str, weights: Array, order: str, instructions: str, ahead: int | None
 ) -> Layer:
     """The layer by another template, which has no groups and its weights in another order."""
-    tables = tuple(
-        replace(table, values=tuple(weights.tolist()), comment=f"{table.comment}, {order}", pixels_per_load=0)
-        if table.role == "weights"
-        else table
-        for table in layer.tables
-    )
+    tables = _reordered(layer.tables, {"weights": weights}, order, pixels_per_load=0)
     params = tuple(param for param in layer.params if param.name != "groups")
     overlaps = window_overlap(bound, params, ahead)
     return replace(
@@ -102,11 +108,8 @@ def laid_out(layer: Layer, sizes: Mapping[str, tuple[int, ...]], order: tuple[in
     tables = {table.role: table for table in layer.tables}
     if not sizes.keys() <= tables.keys():
         return COMPUTED
-    for role, shape in sizes.items():
-        values = np.array(tables[role].values, np.float32).reshape(shape).transpose(order)
-        comment = f"{tables[role].comment}, four by four"
-        tables[role] = replace(tables[role], values=tuple(values.reshape(-1).tolist()), comment=comment)
-    return replace(layer, tables=tuple(tables.values()))
+    arrays = {k: np.array(tables[k].values, np.float32).reshape(v).transpose(order) for k, v in sizes.items()}
+    return replace(layer, tables=_reordered(layer.tables, arrays, "four by four"))
 
 
 def float_variants(lower: Lower, unit: Costs, vectors: Costs) -> tuple[Variant, ...]:
@@ -150,18 +153,9 @@ def int8_variants(
             if isinstance(arrays, str):
                 return arrays
             layer = lower(bound)
+            packed = {role: pack(values) for role, values in arrays.items()}
             # Packed tables begin at a whole word.
-            tables = tuple(
-                replace(
-                    table,
-                    values=tuple(pack(arrays[table.role]).reshape(-1).tolist()),
-                    comment=f"{table.comment}, {how}",
-                    alignment=4,
-                )
-                if table.role in arrays
-                else table
-                for table in layer.tables
-            )
+            tables = _reordered(layer.tables, packed, how, alignment=4)
             return replace(layer, template=f"{layer.template}_{name}", tables=tables, headers=headers)
 
         return make

@@ -241,13 +241,8 @@ def depthwise(problem: MacProblem) -> Layer:
         # The last channel stands for those that fill the last register: nothing of them is stored.
         every = np.minimum(np.tile(np.arange(pixel if together == 1 else channels), together), channels - 1)
         what = "weights 3x3, shifts, bias and multipliers of 16 channels at a time"
-        table = Table(
-            "records",
-            "int8_t",
-            tuple(records(taps[:, every], folded, every[channel_order(len(every), folded.spec)]).tolist()),
-            what,
-            4,
-        )
+        values = records(taps[:, every], folded, every[channel_order(len(every), folded.spec)])
+        table = Table("records", "int8_t", tuple(values.tolist()), what, 4)
         return folded.layer(
             "convolution/depthwise_3x3_mve",
             (table,),

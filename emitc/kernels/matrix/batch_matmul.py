@@ -113,12 +113,9 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """numpy's matmul in double, or of integers."""
     op, y = bound.op(BatchMatMul), bound.output
-    a, b = (
-        np.swapaxes(value, -1, -2) if turned else value
-        for value, turned in zip(
-            (operand(bound, inputs, 0), operand(bound, inputs, 1)), (op.a_transposed, op.b_transposed), strict=True
-        )
-    )
+    a, b = operand(bound, inputs, 0), operand(bound, inputs, 1)
+    a = np.swapaxes(a, -1, -2) if op.a_transposed else a
+    b = np.swapaxes(b, -1, -2) if op.b_transposed else b
     if y.dtype is DType.FLOAT32:
         return (matmul.float_product(a, b),)
     first, second = bound.input(0), bound.input(1)

@@ -87,10 +87,8 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def _scaling(bound: BoundNode, kind: KernelSpec) -> tuple[Param, ...]:
     scale = requantization(bound)
     if kind.reduced:
-        return integers(
-            multiplier=(reduced_multiplier(scale.q31[0]), "Q15"),
-            right=(15 - scale.shift[0], "right shift of the product"),
-        )
+        right = (15 - scale.shift[0], "right shift of the product")
+        return integers(multiplier=(reduced_multiplier(scale.q31[0]), "Q15"), right=right)
     return integers(multiplier=(scale.q31[0], "Q31"), shift=(scale.shift[0], "positive left"))
 
 
@@ -122,14 +120,8 @@ def lower(bound: BoundNode) -> Layer:
         tables += [Table("bias", "float", (0.0,) * out, "none")] if tensors[BIAS] is None else []
         spec = KernelSpec(x="float", w="float", y="float", acc="float")
         params += bound_params(bound.op(ComputedFullyConnected).activation, DType.FLOAT32)
-        return Layer(
-            "matrix/fully_connected_computed_float",
-            operands=operands,
-            tables=tuple(tables),
-            params=params,
-            macs=work(bound),
-            spec=spec,
-        )
+        template = "matrix/fully_connected_computed_float"
+        return Layer(template, "portable", operands, tuple(tables), params, macs=work(bound), spec=spec)
     assert w.quantization
     zero = w.quantization.zero_point
     kind = KernelSpec("_wz" if zero else "", weight_zero=bool(zero))

@@ -152,12 +152,8 @@ def _whole(tensor: Tensor) -> Clamp:
 
 def _factors(bound: BoundNode) -> tuple[float, float]:
     """From the scores' sums to the memory, and from the memory's sums to the output."""
-    x, wf, wt, memory, y = (
-        tensor.quantization.scale
-        for tensor in (*(bound.input(i) for i in (X, FEATURE, TIME, MEMORY)), bound.output)
-        if tensor.quantization
-    )
-    return scale_ratio(x, wf, over=memory), scale_ratio(memory, wt, over=y)
+    x, wf, wt, memory = (bound.input(i).scale for i in (X, FEATURE, TIME, MEMORY))
+    return scale_ratio(x, wf, over=memory), scale_ratio(memory, wt, over=bound.output.scale)
 
 
 def multipliers(bound: BoundNode) -> tuple[Multiplier, Multiplier]:

@@ -24,7 +24,7 @@ from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_quantization, require_rank, unsupported
 from emitc.kernels.shared.byte_moves import data_operands, require_same_type
 from emitc.kernels.shared.pointwise import operand
-from emitc.layer import KernelSpec, Layer, Param, Table, integers
+from emitc.layer import KernelSpec, Layer, Table, integers
 from emitc.numerics.requantize import Float32, Int64, rounding_shift_right
 from emitc.source import SourceNode
 
@@ -93,13 +93,8 @@ def _float_layer(op: Resize, bound: BoundNode) -> Layer:
             Table(f"{name}_high", "int32_t", tuple((high * step).tolist()), f"first element of the {name} after it"),
             Table(f"{name}_weight", "float", tuple(weights.tolist()), f"weight of the {name} after it"),
         )
-    params = (
-        Param("batches", "int32_t", batches),
-        Param("image", "int32_t", height * width * channels, "elements of an image"),
-        Param("out_h", "int32_t", rows),
-        Param("out_w", "int32_t", columns),
-        Param("channels", "int32_t", channels),
-    )
+    image = (height * width * channels, "elements of an image")
+    params = integers(batches=batches, image=image, out_h=rows, out_w=columns, channels=channels)
     spec = _UNSIGNED if op.numerics is Numerics.UNSIGNED else _FLOATS
     return Layer("resize/resize_bilinear_float", "portable", operands, tables, params, spec=spec)
 

@@ -5,15 +5,14 @@ They are read once. What is compiled, what an engine runs and what the checksum 
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 
 from emitc.errors import EmitcError, Where
-from emitc.frontends.onnx.file import dtype_name, refused_as
+from emitc.frontends.onnx.file import dtype_name, messages, refused_as
 from emitc.frontends.onnx.numbers import faulty
 from emitc.frontends.onnx.storage_types import stored_bits
 from emitc.source import MAX_TENSOR_BYTES, check_shape
@@ -72,17 +71,6 @@ class ExternalData:
             return None, False
 
 
-def _constants(message: Any) -> Iterator[onnx.TensorProto]:
-    """Every tensor of a message: in graphs inside of operators, functions and lists too, in the order of the format's fields."""
-    if isinstance(message, onnx.TensorProto):
-        yield message
-        return
-    for field, value in message.ListFields():
-        if field.type == field.TYPE_MESSAGE:
-            for inner in [value] if hasattr(value, "ListFields") else value:
-                yield from _constants(inner)
-
-
 def _bytes_of(proto: onnx.TensorProto, external: ExternalData) -> bytes:
     where = Where(tensor=proto.name)
     shape = tuple(proto.dims)
@@ -105,7 +93,8 @@ def brought_in(model: onnx.ModelProto, data: bytes, folder: Path | None) -> tupl
     """
     digest = hashlib.sha256(data)
     external = ExternalData(folder)
-    outside = [proto for proto in _constants(model) if proto.data_location == onnx.TensorProto.EXTERNAL]
+    constants = [message for message in messages(model) if isinstance(message, onnx.TensorProto)]
+    outside = [proto for proto in constants if proto.data_location == onnx.TensorProto.EXTERNAL]
     for proto in outside:
         value = _bytes_of(proto, external)
         digest.update(value)

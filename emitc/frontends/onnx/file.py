@@ -1,7 +1,7 @@
 """A .onnx file as a whole: parsed, put in order, its open dimensions filled in, and checked by the package `onnx`."""
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -48,16 +48,21 @@ def misfit(op_type: str, where: Where, sizes_chosen: bool) -> AbstractContextMan
     return refused_as(f"{op_type} is used wrongly", where, WrongUse)
 
 
-def _require_text(message: Any) -> None:
-    """Refuses text that is not UTF-8, which protobuf hands over as bytes."""
+def messages(message: Any) -> Iterator[Any]:
+    """A message and every one inside of it, in the order of the format's fields."""
+    yield message
     for field, value in message.ListFields():
-        if field.type == field.TYPE_STRING:
-            texts = [value] if isinstance(value, str | bytes) else value
-            if any(isinstance(text, bytes) for text in texts):
-                raise faulty("a text of the model is not UTF-8", Where(), f"in a field {field.name}")
-        elif field.type == field.TYPE_MESSAGE:
+        if field.type == field.TYPE_MESSAGE:
             for inner in [value] if hasattr(value, "ListFields") else value:
-                _require_text(inner)
+                yield from messages(inner)
+
+
+def _require_text(model: onnx.ModelProto) -> None:
+    """Refuses text that is not UTF-8, which protobuf hands over as bytes."""
+    for field, value in (entry for message in messages(model) for entry in message.ListFields()):
+        texts = [value] if isinstance(value, str | bytes) else value
+        if field.type == field.TYPE_STRING and any(isinstance(text, bytes) for text in texts):
+            raise faulty("a text of the model is not UTF-8", Where(), f"in a field {field.name}")
 
 
 def complete(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
@@ -88,13 +93,11 @@ def complete(model: onnx.ModelProto, shapes: Mapping[str, Shape]) -> None:
 def _undefined_left_out(model: onnx.ModelProto) -> Iterator[None]:
     """Hides operators from the checker that the format does not define at the model's opset: the reader names them."""
     opset = next((opset.version for opset in model.opset_import if opset.domain in _STANDARD), 17)
-    graphs, hidden = [model.graph], []
-    while graphs:
-        for node in graphs.pop().node:
-            graphs += graphs_of(node)
-            if node.domain in _STANDARD and not onnx.defs.has(node.op_type, opset, ""):
-                hidden.append((node, node.domain))
-                node.domain = _UNCHECKED
+    hidden = []
+    for node in nodes_within(model.graph.node):
+        if node.domain in _STANDARD and not onnx.defs.has(node.op_type, opset, ""):
+            hidden.append((node, node.domain))
+            node.domain = _UNCHECKED
     if hidden:
         model.opset_import.append(onnx.helper.make_opsetid(_UNCHECKED, 1))
     try:
@@ -177,6 +180,15 @@ def graph_of(node: onnx.NodeProto, name: str) -> onnx.GraphProto | None:
 
 def graphs_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return [graph for a in node.attribute for graph in (*([a.g] if a.HasField("g") else ()), *a.graphs)]
+
+
+def nodes_within(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes, and those of the graphs that they run."""
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += [inner for graph in graphs_of(node) for inner in graph.node]
 
 
 def _read(node: onnx.NodeProto) -> set[str]:

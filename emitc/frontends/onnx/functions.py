@@ -21,7 +21,7 @@ import onnx.shape_inference
 
 from emitc.errors import Where
 from emitc.frontends.limits import MAX_OPERATORS
-from emitc.frontends.onnx.file import graph_of, graphs_of, refused_as
+from emitc.frontends.onnx.file import graph_of, nodes_within, refused_as
 from emitc.frontends.onnx.numbers import faulty
 from emitc.source import DEFINED
 
@@ -33,13 +33,7 @@ _MAX_CALLS = 64
 
 def _calls(nodes: Iterable[onnx.NodeProto]) -> Counter[_Id]:
     """How often the nodes, and those of the graphs that they run, name each operator."""
-    calls: Counter[_Id] = Counter()
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        calls[node.domain, node.op_type, node.overload] += 1
-        waiting += [inner for graph in graphs_of(node) for inner in graph.node]
-    return calls
+    return Counter((node.domain, node.op_type, node.overload) for node in nodes_within(nodes))
 
 
 def _require_an_end(model: onnx.ModelProto, functions: Mapping[_Id, Counter[_Id]]) -> None:

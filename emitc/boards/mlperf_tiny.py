@@ -32,17 +32,13 @@ class Benchmark:
     reconstruction: bool = False
 
 
-BENCHMARKS = MappingProxyType(
-    {
-        row.name: row
-        for row in (
-            Benchmark("ad01", floats=True, reconstruction=True),
-            Benchmark("ic01", unsigned_bytes=True),
-            Benchmark("kws01"),
-            Benchmark("vww01", unsigned_bytes=True),
-        )
-    }
+_ROWS = (
+    Benchmark("ad01", floats=True, reconstruction=True),
+    Benchmark("ic01", unsigned_bytes=True),
+    Benchmark("kws01"),
+    Benchmark("vww01", unsigned_bytes=True),
 )
+BENCHMARKS = MappingProxyType({row.name: row for row in _ROWS})
 """The benchmarks by the names that the runner knows them by."""
 
 
@@ -76,17 +72,8 @@ def application(compiled: Compiled, benchmark: Benchmark, board: str) -> str:
     """The C text of the application for a compiled model. board: the name that it tells the runner."""
     _check(compiled, benchmark)
     program = compiled.program
-    return (
-        environment()
-        .get_template("board/mlperf_tiny.c.j2")
-        .render(
-            model=program.name,
-            upper=program.upper,
-            board=board,
-            version=program.origin.version,
-            **asdict(benchmark),
-        )
-    )
+    values = {"model": program.name, "upper": program.upper, "board": board, "version": program.origin.version}
+    return environment().get_template("board/mlperf_tiny.c.j2").render(values | asdict(benchmark))
 
 
 def write_mlperf_project(compiled: Compiled, board: str, benchmark: Benchmark, project: Path) -> None:

@@ -78,18 +78,14 @@ class OutputFile:
         if "\0" in str(self.path):
             raise self._refused("no path has a zero byte", "choose another path")
         if str(self.path) == "-":
-            raise self._refused(
-                "the result goes to standard output, and a file has a name",
-                "name a file, or /dev/stdout for both in one",
-            )
+            why = "the result goes to standard output, and a file has a name"
+            raise self._refused(why, "name a file, or /dev/stdout for both in one")
         try:
             status = self.path.stat()
         except FileNotFoundError:
             if self.path.is_symlink():
-                raise self._refused(
-                    f"it is a link to {os.readlink(self.path)}, which does not exist",
-                    "remove the link, or name its target",
-                ) from None
+                why = f"it is a link to {os.readlink(self.path)}, which does not exist"
+                raise self._refused(why, "remove the link, or name its target") from None
             return None
         if stat.S_ISCHR(status.st_mode) or stat.S_ISFIFO(status.st_mode):
             return status
@@ -100,9 +96,8 @@ class OutputFile:
                 if os.path.samestat(status, other.stat()):
                     raise self._refused(f"it is {other}, which the command reads", "choose another path")
         if not self.force and _standard_stream(status) is None and status.st_size and not self._is_ours():
-            raise self._refused(
-                "it exists, and emitc did not write it", "choose another path, or replace it with --force"
-            )
+            hint = "choose another path, or replace it with --force"
+            raise self._refused("it exists, and emitc did not write it", hint)
         return status
 
     def _is_ours(self) -> bool:

@@ -193,18 +193,15 @@ class _Loader:
         """What the module exports."""
         single, several = getattr(module, "KERNEL", None), getattr(module, "KERNELS", None)
         if (single is None) == (several is None):
-            raise self.wrong(
-                "exports no operator" if single is None else "exports both KERNEL and KERNELS",
-                "an operator is a KernelDef under the name KERNEL, several are a tuple KERNELS",
-            )
+            does = "exports no operator" if single is None else "exports both KERNEL and KERNELS"
+            raise self.wrong(does, "an operator is a KernelDef under the name KERNEL, several are a tuple KERNELS")
         kernels = (single,) if several is None else tuple(several) if isinstance(several, tuple | list) else (several,)
         if not kernels:
             raise self.wrong("exports no operator", "KERNELS is empty")
         for kernel in kernels:
             if not isinstance(kernel, KernelDef):
-                raise self.wrong(
-                    "exports something else than operators", f"a KernelDef is expected, not {type(kernel).__name__}"
-                )
+                why = f"a KernelDef is expected, not {type(kernel).__name__}"
+                raise self.wrong("exports something else than operators", why)
             self.check(kernel, module)
         classes = [kernel.op for kernel in kernels]
         if len(set(classes)) < len(classes):
@@ -219,38 +216,30 @@ class _Loader:
         """Refuses a definition that could not be found in a model, or that stands for what exists."""
         op = kernel.op
         if not (isinstance(op, type) and issubclass(op, Op) and op.__module__ == module.__name__):
-            raise self.wrong(
-                "defines no operator class of its own",
-                f"{getattr(op, '__name__', op)} comes from elsewhere: by its class an operator's definition is found",
-                "derive a frozen dataclass from emitc.ir.Op in the file",
-            )
+            why = f"{getattr(op, '__name__', op)} comes from elsewhere: by its class an operator's definition is found"
+            hint = "derive a frozen dataclass from emitc.ir.Op in the file"
+            raise self.wrong("defines no operator class of its own", why, hint)
         names = (*kernel.tflite, *kernel.onnx)
         if not names or not all(isinstance(name, str) and name for name in names):
+            why = "tflite or onnx must say what the operator is called in models, as text"
             raise self.wrong(
-                f"gives {op.__name__} no name",
-                "tflite or onnx must say what the operator is called in models, as text",
-                'write tflite=("CUSTOM:Name",) or onnx=("domain.Name",)',
+                f"gives {op.__name__} no name", why, 'write tflite=("CUSTOM:Name",) or onnx=("domain.Name",)'
             )
         for source_format in _FORMATS:
             for name in _names(kernel, source_format):
                 if kernel.parser(source_format, name) is None:
-                    raise self.wrong(
-                        f"cannot parse {name}",
-                        f"it has the name for {source_format}, but no function from_{source_format}",
-                    )
-                if name in registry_of(source_format) or (source_format == "tflite" and name in FOLDED | DECODED):
-                    raise self.wrong(
-                        f"defines {name}, which exists already",
-                        "emitc compiles this operator by itself, and a plugin does not replace it",
-                        "give the operator another name in the model, or leave the plugin out",
-                    )
+                    why = f"it has the name for {source_format}, but no function from_{source_format}"
+                    raise self.wrong(f"cannot parse {name}", why)
+                dense = source_format == "tflite" and name in FOLDED | DECODED
+                if dense or name in registry_of(source_format):
+                    why = "emitc compiles this operator by itself, and a plugin does not replace it"
+                    hint = "give the operator another name in the model, or leave the plugin out"
+                    raise self.wrong(f"defines {name}, which exists already", why, hint)
         for name in kernel.tflite:
             if not (name.startswith("CUSTOM:") and len(name) > len("CUSTOM:")) and not name.isupper():
-                raise self.wrong(
-                    f"names {name}, which is no operator of TFLite",
-                    "a custom operator is CUSTOM: and its custom code, any other has the schema's name",
-                    f'write tflite=("CUSTOM:{name}",)',
-                )
+                why = "a custom operator is CUSTOM: and its custom code, any other has the schema's name"
+                hint = f'write tflite=("CUSTOM:{name}",)'
+                raise self.wrong(f"names {name}, which is no operator of TFLite", why, hint)
 
     def templates(self, module: ModuleType) -> tuple[tuple[tuple[str, str], ...], tuple[str, str]]:
         own = getattr(module, "TEMPLATES", None)
@@ -271,11 +260,9 @@ class _Loader:
         for name, text in own.items():
             taken = name in {path.rpartition("/")[2] for path in template_paths()}
             if taken or not _NAME.fullmatch(name):
-                raise self.wrong(
-                    f"has a template called {name}",
-                    "emitc has one of this name" if taken else "a name is lower case and part of C names",
-                    "rename it" if file == ("", "") else "rename the plugin's file, or use TEMPLATES",
-                )
+                why = "emitc has one of this name" if taken else "a name is lower case and part of C names"
+                hint = "rename it" if file == ("", "") else "rename the plugin's file, or use TEMPLATES"
+                raise self.wrong(f"has a template called {name}", why, hint)
             problem = template_problem(name, text)
             if problem:
                 raise self.refusal(f"the template {name} of the plugin {self.path.name} is wrong", problem)

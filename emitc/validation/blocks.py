@@ -60,6 +60,12 @@ class Blocks:
             return Place(address.variable, 0, address.variable)
         return Place(address.variable, self._slots[address.slot], address.slot)
 
+    def buffer(self, address: Address) -> Place:
+        """The bytes at an address that is no constant's."""
+        place = self.place(address)
+        assert place is not None, address
+        return place
+
     def hold(self, block: str, value: bytes) -> None:
         """A variable that lies elsewhere."""
         self.bytes[block] = np.frombuffer(value, np.uint8).copy()
@@ -123,9 +129,8 @@ class Rows:
         self.run.fault("streaming", self.run.nodes[index], tensor.what, count, why)
 
     def start_of(self, tensor: RowTensor) -> Place:
-        place = None if tensor.start is None else self.run.blocks.place(tensor.start)
-        assert place is not None, tensor.name
-        return place
+        assert tensor.start is not None, tensor.name
+        return self.run.blocks.buffer(tensor.start)
 
     def row(self, tensor: RowTensor, row: int) -> bytes:
         return self.values[tensor.name][row * tensor.row_bytes : (row + 1) * tensor.row_bytes]
@@ -150,8 +155,7 @@ class Rows:
         last = self.segment.last.makes
         rows = sum(call.makes.rows for call in self.segment.calls)
         for copied in (staged for staged in self.segment.staged if staged.start < 0):
-            place = self.run.blocks.place(copied.address)
-            assert place is not None
+            place = self.run.blocks.buffer(copied.address)
             self.run.blocks.write(place, COPIED * copied.size_bytes, place.slot)
         for call in self.segment.calls:
             self.independent(call)
@@ -181,14 +185,12 @@ class Rows:
         skipped = (self.made[place.name] - self.first[place.name]) * place.row_bytes
         self.reads(number, row, target, skipped)
         for operand in call.step.scratch:
-            spot = self.run.blocks.place(operand.address)
-            assert spot is not None
+            spot = self.run.blocks.buffer(operand.address)
             self.run.blocks.write(spot, bytes([0xA5]) * operand.size_bytes, spot.slot)
         self.run.blocks.write(target, self.row(makes, row), target.slot, skipped)
         self.reads(number, row, target, skipped, done=True)
         for copied in call.step.staged:
-            spot = self.run.blocks.place(copied.address)
-            assert spot is not None
+            spot = self.run.blocks.buffer(copied.address)
             count, writer = self.run.blocks.mismatch(spot, COPIED * copied.size_bytes)
             if count:
                 self.fault(index, makes, count, f"{writer} has written over the copy of its weights")

@@ -90,13 +90,10 @@ class ProgramRun:
         tensor = self.graph.tensor(operand.tensor)
         count, writer = self.blocks.mismatch(place, self.expected(tensor.name))
         if count:
-            early = self.pending(tensor.name)
-            technique = ORDER if early else self.technique(place, writer, default)
-            why = (
-                "it is read before it is made"
-                if early
-                else f"it lies at {place.slot}, where {writer or 'nobody'} has written"
-            )
+            technique = self.technique(place, writer, default)
+            why = f"it lies at {place.slot}, where {writer or 'nobody'} has written"
+            if self.pending(tensor.name):
+                technique, why = ORDER, "it is read before it is made"
             self.fault(technique, bound, tensor, min(tensor.elements, count), why)
 
     def pending(self, name: str) -> bool:
@@ -146,23 +143,20 @@ class ProgramRun:
         """The copies of weights whose transfer starts with a stage: from now on nobody else has their bytes."""
         for staged in self.program.staged if self.transfers else ():
             if staged.start == position:
-                place = self.blocks.place(staged.address)
-                assert place is not None
+                place = self.blocks.buffer(staged.address)
                 self.blocks.write(place, COPIED * staged.size_bytes, place.slot)
 
     def require_copies(self, step: Step) -> None:
         """That the copies of a layer's weights are still there."""
         for staged in step.staged:
-            place = self.blocks.place(staged.address)
-            assert place is not None
+            place = self.blocks.buffer(staged.address)
             count, writer = self.blocks.mismatch(place, COPIED * staged.size_bytes)
             if count:
                 why = f"{writer} has written over the copy of its weights"
                 self.fault(PLAN, self.nodes[step.index], place.slot, count, why)
 
     def move(self, move: Move) -> None:
-        source, target = self.blocks.place(move.source), self.blocks.place(move.destination)
-        assert source is not None and target is not None
+        source, target = self.blocks.buffer(move.source), self.blocks.buffer(move.destination)
         self.blocks.write(target, self.blocks.read(source, move.size_bytes), target.slot)
 
     def step(self, step: Step) -> None:
@@ -205,14 +199,11 @@ class ProgramRun:
 
     def working(self, bound: BoundNode, address: Address, size: int, others: list[tuple[Operand, Place]]) -> None:
         """Working memory: nothing that the layer reads or writes lies there."""
-        place = self.blocks.place(address)
-        assert place is not None
+        place = self.blocks.buffer(address)
         for operand, other in others:
             if place.overlaps(size, other, operand.size_bytes):
-                technique, why = (
-                    self.technique(other, place.slot),
-                    f"the layer's working memory {place.slot} lies over it",
-                )
+                technique = self.technique(other, place.slot)
+                why = f"the layer's working memory {place.slot} lies over it"
                 self.fault(technique, bound, self.graph.tensor(operand.tensor), -1, why)
         self.blocks.write(place, bytes([0xA5]) * size, place.slot)
 

@@ -210,17 +210,17 @@ def write_tflite(spec: ModelSpec) -> bytes:
     """
     subgraphs = (SubgraphSpec(spec.tensors, spec.operators, spec.inputs, spec.outputs, "main"), *spec.subgraphs)
     builder = flatbuffers.Builder(1024)
-    buffers = _Buffers()
-    codes = _OperatorCodes()
+    buffers: _Buffers = [b""]
+    codes: _Codes = {}
     subgraph_offsets = [_subgraph(builder, subgraph, buffers, codes) for subgraph in subgraphs]
     subgraphs_vector = _offset_vector(builder, subgraph_offsets)
-    codes_vector = _offset_vector(builder, [_operator_code(builder, *code) for code in codes.entries])
+    codes_vector = _offset_vector(builder, [_operator_code(builder, *code) for code in codes])
     entries = []
     for name, data in spec.metadata.items():
         text = builder.CreateString(_text(name))
-        entries.append(_table(builder, "Metadata", Name=text, Buffer=buffers.index(data)))
+        entries.append(_table(builder, "Metadata", Name=text, Buffer=_buffer_index(buffers, data)))
     metadata_vector = _offset_vector(builder, entries) if entries else None
-    buffers_vector = _offset_vector(builder, [_buffer(builder, data) for data in buffers.entries])
+    buffers_vector = _offset_vector(builder, [_buffer(builder, data) for data in buffers])
     description = builder.CreateString(_text(spec.description))
     model = _table(
         builder,
@@ -252,33 +252,20 @@ def _table(builder: flatbuffers.Builder, table: str, **fields: int | float | Non
     return offset
 
 
-class _Buffers:
-    """Constants in file order; entry 0 is the empty buffer that every computed tensor names."""
-
-    def __init__(self) -> None:
-        self.entries: list[bytes] = [b""]
-
-    def index(self, data: bytes | None) -> int:
-        if data is None:
-            return 0
-        self.entries.append(data)
-        return len(self.entries) - 1
+_Buffers = list[bytes]
+"""Constants in file order; entry 0 is the empty buffer that every computed tensor names."""
+_Codes = dict[tuple[int, int, str], int]
+"""The index of each operator code (builtin code, version, custom code), in order of first use."""
 
 
-class _OperatorCodes:
-    """Operator codes in order of first use: (builtin code, version, custom code)."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[int, int, str]] = []
-
-    def index(self, operator: OperatorSpec) -> int:
-        entry = (_enum_value("BuiltinOperator", operator.opcode), operator.version, operator.custom_code)
-        if entry not in self.entries:
-            self.entries.append(entry)
-        return self.entries.index(entry)
+def _buffer_index(buffers: _Buffers, data: bytes | None) -> int:
+    if data is None:
+        return 0
+    buffers.append(data)
+    return len(buffers) - 1
 
 
-def _subgraph(builder: flatbuffers.Builder, subgraph: SubgraphSpec, buffers: _Buffers, codes: _OperatorCodes) -> int:
+def _subgraph(builder: flatbuffers.Builder, subgraph: SubgraphSpec, buffers: _Buffers, codes: _Codes) -> int:
     tensors = _offset_vector(builder, [_tensor(builder, tensor, buffers) for tensor in subgraph.tensors])
     operators = _offset_vector(builder, [_operator(builder, operator, codes) for operator in subgraph.operators])
     inputs = _int32_vector(builder, subgraph.inputs)
@@ -298,7 +285,7 @@ def _tensor(builder: flatbuffers.Builder, tensor: TensorSpec, buffers: _Buffers)
         "Tensor",
         Shape=shape,
         Type=_enum_value("TensorType", tensor.dtype.upper()),
-        Buffer=buffers.index(tensor.data),
+        Buffer=_buffer_index(buffers, tensor.data),
         Name=name,
         Quantization=quantization,
         IsVariable=tensor.is_variable,
@@ -351,8 +338,9 @@ def _level(builder: flatbuffers.Builder, level: LevelSpec, index_bits: int) -> i
     )
 
 
-def _operator(builder: flatbuffers.Builder, operator: OperatorSpec, codes: _OperatorCodes) -> int:
-    code_index = codes.index(operator)
+def _operator(builder: flatbuffers.Builder, operator: OperatorSpec, codes: _Codes) -> int:
+    code = (_enum_value("BuiltinOperator", operator.opcode), operator.version, operator.custom_code)
+    code_index = codes.setdefault(code, len(codes))
     inputs = _int32_vector(builder, operator.inputs)
     outputs = _int32_vector(builder, operator.outputs)
     table = _option_table(operator.opcode)

@@ -7,7 +7,7 @@ from pathlib import Path
 from emitc.backends.cmsis_nn.calls import Library
 from emitc.backends.cmsis_nn.definition import NAME
 from emitc.backends.cmsis_nn.lowering import layer_of, refusal
-from emitc.backends.cmsis_nn.sources import Sources, source_index, sources_of
+from emitc.backends.cmsis_nn.sources import source_index, sources_of
 from emitc.backends.cmsis_nn.versions import InstructionSet, read_tree
 from emitc.backends.contract import Backend
 from emitc.backends.kernel_library import cost_of
@@ -72,7 +72,7 @@ class CmsisNn(Backend):
             cmake="cmsis-nn",
             zephyr=("CMSIS_NN",),
             variable="CMSIS_NN_PATH",
-            sources=tuple(self._relative(path) for path in sources.files),
+            sources=tuple(self._relative(path) for path in sources.sources),
             folders=tuple(self._relative(path) for path in sources.includes),
         )
 
@@ -80,7 +80,7 @@ class CmsisNn(Backend):
         """A path below the tree or in its parent folder, relative to the tree."""
         return Path(os.path.relpath(path, self.library.tree.root)).as_posix()
 
-    def _sources(self, program: Program, instructions: InstructionSet, *, host: bool) -> Sources:
+    def _sources(self, program: Program, instructions: InstructionSet, *, host: bool) -> BuildSupport:
         calls = [step.call for step in program.steps if step.backend == NAME and step.call is not None]
         functions = [call.function for call in calls] + [call.check[0] for call in calls if call.check is not None]
         return sources_of(self.library.tree, functions, instructions, host=host)
@@ -91,5 +91,4 @@ class CmsisNn(Backend):
 
     def support(self, program: Program, target: Target) -> BuildSupport:
         """The files that define the functions in use, and all that these use."""
-        sources = self._sources(program, instruction_set(target), host=not target.compiler_prefix)
-        return BuildSupport(sources.files, sources.includes, sources.defines, sources.headers)
+        return self._sources(program, instruction_set(target), host=not target.compiler_prefix)

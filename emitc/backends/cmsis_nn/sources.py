@@ -10,6 +10,7 @@ from pathlib import Path
 
 from emitc.backends.cmsis_nn.versions import InstructionSet, Tree, definitions, refused
 from emitc.errors import EmitcError
+from emitc.target import BuildSupport
 
 _SKIPPED = frozenset(["Tests", "Test", "Documentation", "Examples", "Bindings", ".git", ".pio"])
 _CORE_HEADER = "cmsis_compiler.h"
@@ -33,16 +34,6 @@ class Defined:
     file: Path
     uses: frozenset[str]
     inline: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """files: to compile, sorted. includes: folders, in order. defines: without -D. headers: to include before each file."""
-
-    files: tuple[Path, ...]
-    includes: tuple[Path, ...]
-    defines: tuple[str, ...]
-    headers: tuple[str, ...] = ()
 
 
 def source_index(tree: Tree, instructions: InstructionSet) -> Mapping[str, Defined]:
@@ -90,8 +81,8 @@ def sources_of(
     *,
     host: bool = False,
     index: Mapping[str, Defined] | None = None,
-) -> Sources:
-    """What to compile for the functions used.
+) -> BuildSupport:
+    """What to compile for the functions used, the files sorted.
 
     host: for this machine's compiler, which is no Arm compiler (portable code only). index: of the tree for that
     instruction set, where it was read before. Raises EmitcError where a file is missing, and where the version needs
@@ -132,4 +123,4 @@ def sources_of(
             includes.append(core)
     # Early files take the integer types from a header of Arm compilers.
     headers = ("stdint.h",) if host and tree.version.functions < (12, 0, 0) else ()
-    return Sources(tuple(sorted(files)), tuple(includes), tuple(defines), headers)
+    return BuildSupport(tuple(sorted(files)), tuple(includes), tuple(defines), headers)

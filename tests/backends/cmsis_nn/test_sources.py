@@ -58,10 +58,10 @@ def test_files_are_found_through_calls_and_inline_functions(root: Path) -> None:
         (DSP, ["arm_a.c", "arm_c.c", "tables.c"]),
     ):
         found = sources_of(tree, ["arm_a"], instructions)
-        assert [file.name for file in found.files] == expected
+        assert [file.name for file in found.sources] == expected
         assert (found.includes, found.defines, found.headers) == ((root / "Include",), (), ())
-    assert [file.name for file in sources_of(tree, ["arm_a"], MVE).files] == ["arm_a.c", "arm_b.c", "arm_c.c"]
-    assert [file.name for file in sources_of(tree, ["arm_inline"], PORTABLE).files] == ["tables.c"]
+    assert [file.name for file in sources_of(tree, ["arm_a"], MVE).sources] == ["arm_a.c", "arm_b.c", "arm_c.c"]
+    assert [file.name for file in sources_of(tree, ["arm_inline"], PORTABLE).sources] == ["tables.c"]
 
 
 def test_tests_of_the_library_do_not_count(root: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_missing_file_is_named_with_its_user(root: Path) -> None:
     (root / "Source" / "Two" / "arm_c.c").unlink()
     header = root / "Include" / "arm_nnfunctions.h"
     header.write_text(header.read_text(encoding="utf-8") + "int32_t arm_c(void);\n", encoding="utf-8")
-    assert [file.name for file in sources_of(read_tree(root), ["arm_b"], MVE).files] == ["arm_b.c"]
+    assert [file.name for file in sources_of(read_tree(root), ["arm_b"], MVE).sources] == ["arm_b.c"]
     with pytest.raises(EmitcError) as caught:
         sources_of(read_tree(root), ["arm_a"], PORTABLE)
     assert str(caught.value) == (

@@ -214,7 +214,7 @@ class Library:
         self._compiler += ["-std=gnu11", "-w", "-ffunction-sections", "-fdata-sections", f"-I{folder}"]
         self._compiler += [f"-I{include}" for include in needed.includes] + [f"-D{define}" for define in needed.defines]
         before = [f"-include{header}" for header in needed.headers]
-        files = [*needed.files, HERE / "driver.c"]
+        files = [*needed.sources, HERE / "driver.c"]
         if not self.host:
             files += sorted((boards_dir() / "platform" / "runtime").glob("*.c"))
         for number, source in enumerate(files):

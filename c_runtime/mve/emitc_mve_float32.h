@@ -35,15 +35,26 @@ EMITC_ALWAYS_INLINE void emitc_int32x4_lanes(int32_t *lane, emitc_int32x4 x)
 }
 #endif
 
-EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_all(float value)
-{
+/* As EMITC_LANES, by instructions for floats. */
 #if EMITC_MVE_FLOAT
-    return vdupq_n_f32(value);
+#define EMITC_FLOAT_LANES(name, parameters, instructions, element) \
+    EMITC_ALWAYS_INLINE emitc_float32x4 name parameters \
+    { \
+        return instructions; \
+    }
 #else
-    const emitc_float32x4 r = {{value, value, value, value}};
-    return r;
+#define EMITC_FLOAT_LANES(name, parameters, instructions, element) \
+    EMITC_ALWAYS_INLINE emitc_float32x4 name parameters \
+    { \
+        emitc_float32x4 r; \
+        for (int32_t i = 0; i < 4; i++) { \
+            r.lane[i] = element; \
+        } \
+        return r; \
+    }
 #endif
-}
+
+EMITC_FLOAT_LANES(emitc_float32x4_all, (float value), vdupq_n_f32(value), value)
 
 /* A copy is one of floats; see emitc_floats_stored. */
 EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_at(const float *values)
@@ -54,18 +65,9 @@ EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_at(const float *values)
 }
 
 /* The first n numbers; the other lanes are 0. */
-EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_some(const float *values, int32_t n)
-{
-#if EMITC_MVE_FLOAT
-    return vldrwq_z_f32(emitc_floats_stored(values), vctp32q((uint32_t)n));
-#else
-    emitc_float32x4 r = emitc_float32x4_all(0.0f);
-    for (int32_t i = 0; i < 4 && i < n; i++) {
-        r.lane[i] = values[i];
-    }
-    return r;
-#endif
-}
+EMITC_FLOAT_LANES(emitc_float32x4_some, (const float *values, int32_t n),
+    vldrwq_z_f32(emitc_floats_stored(values), vctp32q((uint32_t)n)),
+    i < n ? values[i] : 0.0f)
 
 EMITC_ALWAYS_INLINE void emitc_float32x4_to(float *to, emitc_float32x4 x)
 {
@@ -121,41 +123,17 @@ EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_of(emitc_int32x4 x, float sc
 #endif
 }
 
-EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_sum(emitc_float32x4 a, emitc_float32x4 b)
-{
-#if EMITC_MVE_FLOAT
-    return vaddq_f32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] += b.lane[i];
-    }
-    return a;
-#endif
-}
+EMITC_FLOAT_LANES(emitc_float32x4_sum, (emitc_float32x4 a, emitc_float32x4 b),
+    vaddq_f32(a, b),
+    a.lane[i] + b.lane[i])
 
-EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_difference(emitc_float32x4 a, emitc_float32x4 b)
-{
-#if EMITC_MVE_FLOAT
-    return vsubq_f32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] -= b.lane[i];
-    }
-    return a;
-#endif
-}
+EMITC_FLOAT_LANES(emitc_float32x4_difference, (emitc_float32x4 a, emitc_float32x4 b),
+    vsubq_f32(a, b),
+    a.lane[i] - b.lane[i])
 
-EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_product(emitc_float32x4 a, emitc_float32x4 b)
-{
-#if EMITC_MVE_FLOAT
-    return vmulq_f32(a, b);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        a.lane[i] *= b.lane[i];
-    }
-    return a;
-#endif
-}
+EMITC_FLOAT_LANES(emitc_float32x4_product, (emitc_float32x4 a, emitc_float32x4 b),
+    vmulq_f32(a, b),
+    a.lane[i] * b.lane[i])
 
 /* x, or 0 where it is negative; a NaN and -0 stay. By the bits, of which vectors leave none out. */
 EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_positive(emitc_float32x4 x)
@@ -244,17 +222,9 @@ EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_within(emitc_float32x4 x, fl
 }
 
 /* x * factor + more, rounded once; where double holds that sum, or what comes is no number. */
-EMITC_ALWAYS_INLINE emitc_float32x4 emitc_float32x4_scaled_plus(emitc_float32x4 x, float factor, emitc_float32x4 more)
-{
-#if EMITC_MVE_FLOAT
-    return vfmaq_n_f32(more, x, factor);
-#else
-    for (int32_t i = 0; i < 4; i++) {
-        x.lane[i] = (float)((double)x.lane[i] * (double)factor + (double)more.lane[i]);
-    }
-    return x;
-#endif
-}
+EMITC_FLOAT_LANES(emitc_float32x4_scaled_plus, (emitc_float32x4 x, float factor, emitc_float32x4 more),
+    vfmaq_n_f32(more, x, factor),
+    (float)((double)x.lane[i] * (double)factor + (double)more.lane[i]))
 
 /* Numbers rounded half to even; what 32 bits do not hold, to their nearest end. */
 EMITC_ALWAYS_INLINE emitc_int32x4 emitc_int32x4_nearest(emitc_float32x4 x)

@@ -108,7 +108,7 @@ def confusion(predicted: Array, wanted: Array, count: int) -> Array:
     [[1, 1], [0, 1]]
     """
     counts = np.zeros((count, count), np.int64)
-    np.add.at(counts, (wanted, predicted), 1)
+    np.add.at(counts, (wanted.astype(np.int64), predicted.astype(np.int64)), 1)
     return counts
 
 

@@ -226,7 +226,12 @@ class Inside:
         turned += [bool(back and back[k - len(values)]) for k in present]
         ends = [node.output[k] for k in present]
         backward = "".join("1" if back else "0" for back in turned)
-        settings = {"scanned": count, "carried": len(values), "rounds": lengths.pop(), "backward": backward}
+        settings: dict[str, int | str] = {
+            "scanned": count,
+            "carried": len(values),
+            "rounds": lengths.pop(),
+            "backward": backward,
+        }
         self._add_loop(op, read, leading, outputs, [*values, *scanned], ends, settings)
 
     # ---- what they have in common ----

@@ -182,7 +182,7 @@ def cost(
     _check_names("cost", changes, (*(option.name for option in fields(Options)), "link"))
     if not link:
         return cost_of_file(path, target, options, **changes)
-    from emitc.boards.linked_cost import linked_cost
+    from emitc.boards.target_build import linked_cost
 
     chosen = replace(options or Options(), **changes)
     return linked_cost(path, replace(chosen, target=target) if target else chosen)

@@ -15,7 +15,7 @@ from typing import Any
 
 from emitc.errors import CannotCompile, Where, first_name, shown
 from emitc.program.members import members
-from emitc.verify.host_layers import HostLayer, differing_elements
+from emitc.verify.golden_run import HostLayer, differing_elements
 
 _HEX = r"[0-9a-f]{8}"
 _LINE = re.compile(r"(?P<text>emitc-layer [ -~]*) \*(?P<crc>[0-9a-f]{8})", re.ASCII)

@@ -18,7 +18,7 @@ from emitc.compiled import Compiled
 from emitc.emit.render import environment
 from emitc.errors import EmitcError, Where, writing
 from emitc.target import load_board, load_target
-from emitc.verify.host_layers import HostLayer, host_layers
+from emitc.verify.golden_run import HostLayer, host_layers
 from emitc.verify.samples import random_samples
 
 _BOOT_SECONDS = 120.0

@@ -3,14 +3,18 @@
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emitc.boards.elf import ImageSizes, image_sizes
 from emitc.compiled import Compiled
+from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.explore.cost import Cost, cost_of
+from emitc.options import Options
 from emitc.target import BuildSupport, boards_dir, load_target
 from emitc.verify.build import captured, sources
 
@@ -123,3 +127,28 @@ def target_build(compiled: Compiled, option: str, what: str) -> Iterator[TargetB
         build = TargetBuild(target.compiler_prefix, flags, Path(work), compiled.support(target.name), where)
         build.compile()
         yield build
+
+
+OPTION = "--link"
+
+
+def linked_cost(path: str | Path, options: Options) -> Cost:
+    """The cost of the model file at `path`. Code and constants are the bytes of the model, the runtime and their library
+    routines in an image of the emulated boards, which calls init, run and the functions of inputs and outputs.
+
+    Raises what `compile_model` raises, EmitcError where the target is no core, CannotCompile where its compiler is missing.
+    """
+    start = time.perf_counter()
+    compiled = compile_model(path, options)
+    program = compiled.program
+    ports = [f"input_{i}" for i in range(len(program.inputs))] + [f"output_{i}" for i in range(len(program.outputs))]
+    with target_build(compiled, OPTION, "flash") as build:
+        sizes = build.sizes([f"{program.name}_{what}" for what in ("run", "init", *ports)])
+        compiler = build.version()
+    return replace(
+        cost_of(compiled.partition, program, options.optimize),
+        constant_bytes=sizes.constant_bytes + sizes.data_bytes,
+        code_bytes=sizes.code_bytes,
+        linked_by=compiler,
+        seconds=time.perf_counter() - start,
+    )

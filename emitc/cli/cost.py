@@ -28,7 +28,7 @@ def cost(as_json: bool, link: bool, **values: Any) -> None:
 
         options = shared.options_of(values, "plain")
         if link:
-            from emitc.boards.linked_cost import linked_cost
+            from emitc.boards.target_build import linked_cost
 
             estimate = linked_cost(values["model"], options)
         else:

@@ -3,10 +3,13 @@
 import contextlib
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from emitc.compiled import Compiled
 from emitc.errors import EmitcError, Where, unknown_choice
@@ -22,6 +25,7 @@ from emitc.verify.layers import LayerProof
 from emitc.verify.operator_checks import has_int8_memory
 from emitc.verify.reference import may_not_end, run_reference
 from emitc.verify.samples import Sample
+from emitc.verify.tolerances import EXACT, Tolerance, tolerances_of
 
 REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in engines), "mixed", "numpy")
 
@@ -177,15 +181,21 @@ def _has_other_types(compiled: Compiled) -> bool:
     return stated != [graph.tensor(name).dtype.value for name in (*graph.inputs, *graph.outputs)]
 
 
-def layer_values(
-    compiled: Compiled, samples: Sequence[Sample], resets: Sequence[int] = ()
-) -> list[Mapping[str, Array]]:
-    """Every tensor of the C on this machine by name, for each sample; before those at the positions `resets`, a reset."""
+@contextlib.contextmanager
+def _traced(compiled: Compiled) -> Iterator[LayerProof]:
+    """The model on this machine, built with the layer hook for as long as the context lasts."""
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
         workdir = Path(folder)
         compiled.write(workdir / "package")
         library = build_shared(workdir / "package", workdir, trace=True, support=compiled.support("host"))
-        proof = LayerProof(HostModel(library, interface_of(compiled), compiled.host_hooks()), compiled)
+        yield LayerProof(HostModel(library, interface_of(compiled), compiled.host_hooks()), compiled)
+
+
+def layer_values(
+    compiled: Compiled, samples: Sequence[Sample], resets: Sequence[int] = ()
+) -> list[Mapping[str, Array]]:
+    """Every tensor of the C on this machine by name, for each sample; before those at the positions `resets`, a reset."""
+    with _traced(compiled) as proof:
         values = []
         for number, inputs in enumerate(samples):
             if number in resets:
@@ -315,3 +325,100 @@ def require_sizes(compiled: Compiled, run: IsolatedRun, reference: str) -> None:
             what = f"{run.engine} gives an output of another size"
             why = f"{graph.tensor(name).describe()} has {value.size} elements there"
             raise EngineRefused(what, Where(option=f"--reference {reference}"), why, TRY_NUMPY)
+
+
+_JUNK = 0xA5
+"""In the arena before each run, as on the board."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLayer:
+    """One output of a layer. data: its bytes. shape: without the rows that nobody reads, which a layer by rows does not make."""
+
+    index: int
+    op: str
+    tensor: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+    rule: Tolerance = EXACT
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def any_difference_counts(self) -> bool:
+        """Whether other bits are always wrong; floats may be within a tolerance, and a NaN may have another sign."""
+        return not self.dtype.startswith("float")
+
+
+def host_layers(compiled: Compiled, samples: Sequence[Sample]) -> list[list[HostLayer]]:
+    """The calls of the hook in each run of the samples, which are one sequence. A segment by rows is reported as its last layer.
+
+    Raises CannotCompile where the host's compiler fails.
+    """
+    graph, rule_of = compiled.partition.graph, tolerances_of(compiled)
+    runs: list[list[HostLayer]] = []
+    with _traced(compiled) as proof:
+        for sample in samples:
+            proof.model.fill(_JUNK)
+            proof.model.write_inputs(sample)
+            proof.start()
+            proof.model.invoke()
+            runs.append([])
+            for step in (traced.step for traced in compiled.program.traced):
+                for output, data in zip(step.outputs, proof.written.get(step.index, []), strict=True):
+                    tensor, rule = graph.tensor(output.tensor), rule_of.get(output.tensor, EXACT)
+                    shape = _made(tensor.shape, len(data), tensor.size_bytes)
+                    layer = HostLayer(step.index, step.op_type, step.label, tensor.dtype.value, shape, data, rule)
+                    runs[-1].append(layer)
+    return runs
+
+
+def _made(shape: tuple[int, ...], made: int, whole: int) -> tuple[int, ...]:
+    """The shape of a tensor of which so many bytes were made: fewer rows, the last ones being missing."""
+    if made == whole or len(shape) < 2:
+        return shape
+    return (shape[0], shape[1] * made // whole, *shape[2:])
+
+
+def differing_elements(
+    layer: HostLayer, data: bytes
+) -> tuple[int, tuple[int, ...], str, str, float, tuple[int, ...]] | None:
+    """The elements of a board's tensor that break the layer's rule; None where there are none.
+
+    Gives their number, the index of the first one, and its value on the board and on the host. Gives also the largest
+    difference, and the channels along the last axis that have one.
+    """
+    dtype = np.dtype(layer.dtype)
+    actual, expected = (np.frombuffer(raw, dtype) for raw in (data, layer.data))
+    wrong = _wrong(actual, expected, layer.rule)
+    if not wrong.any():
+        return None
+    # Packed elements have no shape of their own.
+    shape = layer.shape if wrong.size == layer.elements else wrong.shape
+    places = np.argwhere(wrong.reshape(shape))
+    at = int(np.flatnonzero(wrong)[0])
+    channels = tuple(int(channel) for channel in np.unique(places[:, -1])) if places.shape[1] else ()
+    gap = np.abs(actual[wrong].astype(np.float64) - expected[wrong].astype(np.float64))
+    first = tuple(int(i) for i in places[0])
+    largest = float(np.nan_to_num(gap, nan=np.inf).max())
+    return int(wrong.sum()), first, str(actual[at]), str(expected[at]), largest, channels
+
+
+def _wrong(actual: Array, expected: Array, rule: Tolerance) -> NDArray[np.bool_]:
+    """Which elements break the rule, by the definition of `tolerances.compared` with `any_nan`."""
+    width = actual.dtype.itemsize
+    unequal = np.asarray(actual.view(f"u{width}") != expected.view(f"u{width}"), np.bool_)
+    if actual.dtype.kind != "f":
+        return unequal
+    x, y = actual.astype(np.float64), expected.astype(np.float64)
+    unequal &= ~(np.isnan(x) & np.isnan(y))
+    if rule.zeros or not rule.exact:
+        unequal &= (x != 0) | (y != 0)
+    if not rule.exact:
+        limit = rule.absolute + rule.relative * float(np.abs(y[np.isfinite(y)]).max(initial=0.0))
+        with np.errstate(invalid="ignore"):
+            unequal &= ~(np.abs(x - y) <= limit)
+    return unequal

@@ -102,7 +102,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.boards": (
         "emitc.errors", "emitc.program.members", "emitc.target", *_COMPILED, "emitc.emit", "emitc.verify", "emitc.boards",
     ),
-    "emitc.boards.linked_cost": (*_COMPILED, "emitc.boards", "emitc.explore.cost"),
+    "emitc.boards.target_build": (
+        "emitc.errors", "emitc.target", *_COMPILED, "emitc.boards", "emitc.explore.cost", "emitc.verify",
+    ),
     "emitc.calibrate": ("emitc.errors", "emitc.ir", *_COMPILED, "emitc.emit", "emitc.frontends", "emitc.calibrate"),
     "emitc.evaluate": (
         *_VALUES, "emitc.boards", "emitc.calibrate", *_COMPILED, "emitc.frontends", "emitc.verify", "emitc.evaluate",

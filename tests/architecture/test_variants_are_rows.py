@@ -46,7 +46,7 @@ def test_an_array_of_weights_that_does_not_is_found() -> None:
     assert _states_its_loads(call)
 
 
-FEATURE_NAMES = {"target.py": set(FEATURES), "headers.py": {"dsp", "mve"}}
+FEATURE_NAMES = {"target.py": set(FEATURES), "versions.py": {"dsp", "mve"}}
 """Modules that name features of cores, which variants are often called by: targets have them, and CMSIS-NN has its own sets."""
 
 

@@ -31,7 +31,7 @@ from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.report.run import divergence_text
 from emitc.target import load_board
-from emitc.verify.host_layers import HostLayer, differing_elements
+from emitc.verify.golden_run import HostLayer, differing_elements
 from emitc.verify.tolerances import EXACT, NEAR, Tolerance
 from tests.support.board_standin import needs_boards
 from tests.support.serial_line import serial_line

@@ -51,7 +51,7 @@ from emitc.report import catalogue, inspection
 from emitc.sweep.sweep import Result
 from emitc.target import load_board
 from emitc.validation import Validation, Wrong
-from emitc.verify.host_layers import HostLayer
+from emitc.verify.golden_run import HostLayer
 from emitc.verify.layers import Divergence
 from emitc.verify.npu_check import NpuCheck
 from emitc.verify.operator_checks import Group

@@ -21,9 +21,8 @@ from bench.output import write_json
 from emitc.boards import counter
 from emitc.boards.build import build
 from emitc.boards.profile import ProfileReader, profile_of, read_model
-from emitc.boards.project import PLAIN, TRACED, write_qemu_project
+from emitc.boards.project import PLAIN, TRACED, Firmware, write_qemu_project
 from emitc.boards.run import boot, emulator
-from emitc.boards.run_model import Firmware
 from emitc.boards.verify import expected, run_model
 from emitc.compiler import compile_model
 from emitc.options import Options

@@ -24,14 +24,14 @@ from typing import Any
 
 from bench.corpus import CORPUS, format_of
 from bench.corpus import models as models_of
-from emitc.boards.run_model import Case
+from emitc.boards.project import Case
 from emitc.boards.stack import measured
 from emitc.boards.verify import require_fit, run_cases
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.report.tables import table
 from emitc.target import load_board
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 
 BOARDS = ("qemu_m0_big", "qemu_m3", "qemu_m4", "qemu_m55", "qemu_rv32")
 Row = dict[str, Any]

@@ -21,8 +21,8 @@ from typing import Any
 
 from bench.boards import HERE, NETS
 from bench.output import write_json
+from emitc.boards.project import Firmware, RunLayer
 from emitc.boards.run import run_on_board
-from emitc.boards.run_model import Firmware, RunLayer
 from emitc.boards.verify import expected, require_fit, run_model
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model

@@ -37,7 +37,7 @@ from emitc.verify import golden_run, verification
 from emitc.verify.engines.contract import Array
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.npu_check import VelaNetwork, read_vela
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.verify.tolerances import difference
 
 RESULTS = Path(__file__).with_name("results_vela_files.json")

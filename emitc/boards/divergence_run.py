@@ -8,9 +8,8 @@ from pathlib import Path
 from emitc.boards.build import build, check_tools
 from emitc.boards.divergence import Heard, Search, identity_of, judged, unfinished
 from emitc.boards.flash import upload
-from emitc.boards.project import BAUD, PERIOD_MS, TRACED, write_flash_project, write_qemu_project
+from emitc.boards.project import BAUD, PERIOD_MS, TRACED, Firmware, write_flash_project, write_qemu_project
 from emitc.boards.run import booted, emulator
-from emitc.boards.run_model import Firmware
 from emitc.boards.serial_port import find_port, read_lines
 from emitc.boards.verify import expected as cases_of
 from emitc.boards.verify import require_fit, run_model
@@ -19,7 +18,7 @@ from emitc.emit.render import environment
 from emitc.errors import EmitcError, Where, writing
 from emitc.target import load_board, load_target
 from emitc.verify.golden_run import HostLayer, host_layers
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 
 _BOOT_SECONDS = 120.0
 _SERIAL_SECONDS = 60.0

@@ -17,9 +17,8 @@ from urllib.parse import urlsplit
 from emitc.boards import protocol
 from emitc.boards.build import BUILD_SECONDS, build_failure, environment, pio_command
 from emitc.boards.elf import image_sizes
-from emitc.boards.project import BAUD
+from emitc.boards.project import BAUD, Case, RunModel
 from emitc.boards.result import RunResult, judged, layer_counts, result_of
-from emitc.boards.run_model import Case, RunModel
 from emitc.boards.serial_port import find_port, read_lines, require_serial
 from emitc.errors import CannotCompile, Where, shown, writing
 from emitc.target import Board

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from emitc.boards.cycle_model import Estimate, StageWork, overlapped
 from emitc.boards.elf import ImageSizes, symbol_bytes
+from emitc.boards.project import Case, RunModel
 from emitc.boards.protocol import CaseLines, Transcript
 from emitc.boards.rtl import Function, Simulated
-from emitc.boards.run_model import Case, RunModel
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.program.members import members
 from emitc.target import Board, DmaTiming, FlashTiming, load_board, load_target

@@ -12,7 +12,7 @@ from typing import IO, Any
 from emitc.boards import counter, cycle_model, protocol, rtl
 from emitc.boards.build import build, check_tools
 from emitc.boards.elf import image_sizes
-from emitc.boards.project import PLAIN, TRACED, write_qemu_project
+from emitc.boards.project import PLAIN, TRACED, Firmware, RunModel, check_cases, write_qemu_project
 from emitc.boards.result import (
     CycleEstimate,
     LayerCount,
@@ -23,7 +23,6 @@ from emitc.boards.result import (
     self_test_of,
     with_simulation,
 )
-from emitc.boards.run_model import Firmware, RunModel, check_cases
 from emitc.emit.output_file import option_of
 from emitc.errors import CannotCompile, EmitcError, Where, writing
 from emitc.target import Board, boards_dir, load_target

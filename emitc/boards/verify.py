@@ -6,16 +6,15 @@ from pathlib import Path
 
 from emitc.boards.flash import flash
 from emitc.boards.measurement import Measurement, measurement
-from emitc.boards.project import write_flash_project
+from emitc.boards.project import Case, Firmware, RunLayer, RunModel, RunTensor, write_flash_project
 from emitc.boards.run import ZERO_WAIT, Simulation, run_on_board
-from emitc.boards.run_model import Case, Firmware, RunLayer, RunModel, RunTensor
 from emitc.compiled import Compiled
 from emitc.errors import CannotCompile, Code, EmitcError, Where, writing
 from emitc.target import Board, load_board
 from emitc.verify.engines.run import missing_engines
 from emitc.verify.golden_run import golden_run, has_other_arithmetic, play_back
 from emitc.verify.operator_checks import has_operator_checks, rounded_otherwise
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.verify.tolerances import tolerances_of
 
 

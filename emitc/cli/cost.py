@@ -64,7 +64,7 @@ def diff(old: Path, new: Path, fail_on: float | None, markdown: bool, as_json: b
     """Show what differs between OLD and NEW: packages, manifests, or what `emitc run --json` has printed."""
     with shared.reported(as_json):
         from emitc.explore.difference import difference, read_side
-        from emitc.report.difference import diff_markdown, diff_text
+        from emitc.report.cost import diff_markdown, diff_text
 
         changes = difference(read_side(old), read_side(new))
         failed = changes.failed(fail_on) if fail_on is not None else ()

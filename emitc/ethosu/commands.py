@@ -1,4 +1,4 @@
-"""What a command stream says, one frozen value per operation: the decoder makes them, the executor runs them.
+"""What a command stream says, one frozen value per operation: the decoder makes them, the executor runs them, or refuses.
 
 Feature maps are [H, W, C]; sizes are elements, offsets and strides bytes inside a region.
 """
@@ -10,8 +10,32 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from emitc.errors import CannotCompile, EmitcError, Where
+
 Array: TypeAlias = NDArray[Any]
 """Integers of any width."""
+
+
+class NpuFault(EmitcError):
+    """The payload, its command stream or a memory access of it is wrong: no NPU may be given it."""
+
+
+class NpuUnsupported(CannotCompile):
+    """The stream is well formed, but the host model does not compute what it asks for."""
+
+
+_COMPILE_AGAIN = "compile the model again with vela; if it stays, report it with the file"
+
+
+def fault(what: str, why: str, place: str = "payload") -> NpuFault:
+    """An error that says the stream is wrong. place: the command, `command 3 CONV (word 120)`."""
+    return NpuFault(what, Where(op=place), why, _COMPILE_AGAIN)
+
+
+def unsupported(what: str, why: str, place: str = "payload") -> NpuUnsupported:
+    """An error that says the host model has no code for it."""
+    hint = "compile for Ethos-U55 or Ethos-U65 with up to 256 MACs, int8 or int16"
+    return NpuUnsupported(what, Where(op=place), why, hint)
 
 
 Rounding = Enum("Rounding", "TFL TRUNCATE NATURAL", start=0)

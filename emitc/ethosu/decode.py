@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from emitc.ethosu import commands as npu
 from emitc.ethosu import registers as regs
-from emitc.ethosu.npu_faults import NpuFault, NpuUnsupported, fault, unsupported
+from emitc.ethosu.commands import NpuFault, NpuUnsupported, fault, unsupported
 from emitc.ethosu.registers import Registers, Word
 
 _MAGIC = b"COP1"

@@ -7,8 +7,7 @@ from typing import Any
 import cffi
 import numpy as np
 
-from emitc.ethosu.commands import Array, CommandStream
-from emitc.ethosu.npu_faults import fault
+from emitc.ethosu.commands import Array, CommandStream, fault
 from emitc.ethosu.simulator import HostModel
 
 _ALIGNMENT = 16

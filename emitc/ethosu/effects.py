@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.errors import CannotCompile, Where
-from emitc.ethosu.commands import Wait
+from emitc.ethosu.commands import NpuUnsupported, Wait, fault
 from emitc.ethosu.memory import AccessFault, Marks
-from emitc.ethosu.npu_faults import NpuUnsupported, fault
 from emitc.ethosu.simulator import decoded
 
 Mask = NDArray[np.bool_]

@@ -9,11 +9,21 @@ from functools import lru_cache
 
 import numpy as np
 
-from emitc.ethosu.commands import Array, Command, CommandStream, Convolution, Dma, Elementwise, Pooling, Wait
+from emitc.ethosu.commands import (
+    Array,
+    Command,
+    CommandStream,
+    Convolution,
+    Dma,
+    Elementwise,
+    Pooling,
+    Wait,
+    fault,
+    unsupported,
+)
 from emitc.ethosu.decode import decode
 from emitc.ethosu.execute import Overflow, run_convolution, run_elementwise, run_pooling
 from emitc.ethosu.memory import AccessFault, Memory, Pending, Ranges
-from emitc.ethosu.npu_faults import fault, unsupported
 from emitc.ethosu.weights import StreamFault
 
 Region = Array | memoryview | bytearray | bytes

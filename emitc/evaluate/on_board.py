@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from emitc.boards.measurement import Measurement
-from emitc.boards.run_model import Case
+from emitc.boards.project import Case
 from emitc.boards.verify import require_fit, run_cases
 from emitc.compiled import Compiled
 from emitc.compiler import recompiled

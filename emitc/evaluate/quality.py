@@ -21,7 +21,7 @@ from emitc.evaluate.session import info_of
 from emitc.frontends.onnx.file import parsed
 from emitc.ir import Array, Graph
 from emitc.verify.engines.run import run_isolated
-from emitc.verify.samples import input_range
+from emitc.verify.reference import input_range
 
 FEW_SAMPLES = 16
 COMPARED = 256

@@ -19,7 +19,7 @@ Channels = NDArray[np.float64]
 Moments = tuple[Channels, Channels]
 """Means and variances by channel, the last dimension."""
 _INPUT = (0.0, 1.0 / 3.0)
-"""Mean and variance of the samples of `emitc.verify.samples`: from -1 to 1."""
+"""Mean and variance of the samples of `emitc.verify.reference`: from -1 to 1."""
 _PRODUCTS = ("conv_2d", "depthwise", "fully_connected", "matmul", "gemm")
 """Kernels whose first constant is weights of the input's channels, and whose second one is a bias."""
 _DENSITY = 0.3989422804014327

@@ -22,7 +22,7 @@ from emitc.validation.inputs import default_inputs, thorough_inputs, validation_
 from emitc.validation.program import TECHNIQUES, execute_program
 from emitc.validation.tolerance import Judge
 from emitc.validation.values import Comparison, Executed, Faulty, Wrong, executed
-from emitc.verify.samples import Sample
+from emitc.verify.reference import Sample
 
 
 @dataclass(slots=True)

@@ -6,8 +6,7 @@ import numpy as np
 
 from emitc.ir import Array, DType, Graph, Tensor
 from emitc.kernels import kernel_of
-from emitc.verify.reference import may_not_end
-from emitc.verify.samples import Sample, input_range, random_samples
+from emitc.verify.reference import Sample, input_range, may_not_end, random_samples
 
 BOUNDARIES = ("least", "largest", "zero", "alternating")
 _FLOATS = (DType.FLOAT32, DType.FLOAT64)

@@ -23,8 +23,7 @@ from emitc.verify.engines.run import CRASHED, ENGINES, NO_ENGINE, TRY_NUMPY, Iso
 from emitc.verify.engines.tensor_names import by_tensor
 from emitc.verify.layers import LayerProof
 from emitc.verify.operator_checks import has_int8_memory
-from emitc.verify.reference import may_not_end, run_reference
-from emitc.verify.samples import Sample
+from emitc.verify.reference import Sample, may_not_end, run_reference
 from emitc.verify.tolerances import EXACT, Tolerance, tolerances_of
 
 REFERENCES = ("auto", *(engine for engines in ENGINES.values() for engine in engines), "mixed", "numpy")

@@ -17,7 +17,7 @@ from emitc.kernels.npu.npu_command import NpuCommand, memory_of
 from emitc.program import Program, RowSegment, SlotKind
 from emitc.verify.build import HostModel
 from emitc.verify.engine_values import known_value
-from emitc.verify.samples import Sample
+from emitc.verify.reference import Sample
 from emitc.verify.tolerances import compared, finite, tolerances_of
 
 PATTERNS = (0xA5, 0x5A)

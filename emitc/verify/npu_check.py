@@ -28,8 +28,7 @@ from emitc.kernels import tflite_registry
 from emitc.source import SourceModel, SourceNode, SourceTensor
 from emitc.verify.engines.contract import Array
 from emitc.verify.engines.run import run_isolated
-from emitc.verify.reference import run_reference
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples, run_reference
 from emitc.verify.tolerances import Tally, finite
 
 _MAX_FILE_BYTES = 1 << 28

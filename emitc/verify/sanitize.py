@@ -16,7 +16,7 @@ from emitc.ir import Array
 from emitc.target import BuildSupport
 from emitc.verify import host_dma
 from emitc.verify.build import SANITIZE, Interface, build_support, captured, run_compiler, sources
-from emitc.verify.samples import Sample
+from emitc.verify.reference import Sample
 
 FOREIGN = ("-fno-sanitize=undefined",)
 """For other people's sources: their memory accesses are checked, their use of the language is their own."""

@@ -18,8 +18,7 @@ from emitc.layer import Table
 from emitc.options import Options
 from emitc.program import Constant, Move, Program, RowSegment, Step
 from emitc.program.self_test import Check, SelfTest
-from emitc.verify.reference import may_not_end, run_reference
-from emitc.verify.samples import Sample, random_samples, read_vectors
+from emitc.verify.reference import Sample, may_not_end, random_samples, read_vectors, run_reference
 from emitc.verify.tolerances import EXACT, Tolerance, rules
 
 _SEED = 0

@@ -15,8 +15,7 @@ from emitc.verify.engines.onnx import inner_model
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.engines.tensor_names import by_tensor
 from emitc.verify.operator_checks import Group, OperatorCheck, has_operator_checks
-from emitc.verify.reference import run_reference
-from emitc.verify.samples import Sample, random_samples
+from emitc.verify.reference import Sample, random_samples, run_reference
 from emitc.verify.tolerances import rules
 
 _MOST_RUNS = 200

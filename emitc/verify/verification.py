@@ -33,8 +33,7 @@ from emitc.verify.operator_checks import (
     rounded_otherwise,
 )
 from emitc.verify.proof import COMMANDS_RULE, NPU_RULE, ArenaUse, Proof
-from emitc.verify.reference import run_reference
-from emitc.verify.samples import Sample, random_samples, read_vectors
+from emitc.verify.reference import Sample, random_samples, read_vectors, run_reference
 from emitc.verify.sanitize import run_sanitized
 from emitc.verify.subgraph_checks import InnerCheck, judged
 from emitc.verify.tolerances import Tally, difference, rules, tolerances_of

@@ -17,10 +17,9 @@ from serial.tools import list_ports
 from emitc.boards import build, serial_port
 from emitc.boards import flash as flash_module
 from emitc.boards.flash import flash
-from emitc.boards.project import TRACED, write_flash_project, write_qemu_project
+from emitc.boards.project import TRACED, Firmware, write_flash_project, write_qemu_project
 from emitc.boards.result import RunResult
 from emitc.boards.run import TIMER_TOLERANCE, boot, run_on_board
-from emitc.boards.run_model import Firmware
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.target import boards, load_board, load_target
 from tests.support.board_standin import CASES, MODEL, needs_boards, write_package

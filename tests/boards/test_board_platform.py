@@ -12,8 +12,7 @@ import pytest
 
 from emitc.boards import build, run
 from emitc.boards.elf import addresses, image_sizes
-from emitc.boards.project import write_qemu_project
-from emitc.boards.run_model import Firmware
+from emitc.boards.project import Firmware, write_qemu_project
 from emitc.target import boards_dir, load_board
 from tests.support.board_standin import CASES, MODEL, write_package
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from emitc.boards import build, counter, verify
+from emitc.boards.project import Case, Firmware
 from emitc.boards.result import RunResult, layer_counts
 from emitc.boards.run import TIMER_TOLERANCE, run_on_board
-from emitc.boards.run_model import Case, Firmware
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.options import Options

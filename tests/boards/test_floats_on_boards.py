@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from emitc.boards import verify
+from emitc.boards.project import Case, RunModel, RunTensor
 from emitc.boards.protocol import CaseLines, Transcript
-from emitc.boards.result import Verdict, judged
-from emitc.boards.run_model import Case, RunModel, RunTensor
+from emitc.boards.result import RunResult, Verdict, judged
 from emitc.compiler import compile_model
 from emitc.report.run import run_text
 from emitc.target import load_board
@@ -79,7 +79,7 @@ def test_a_float_model_is_held_to_the_tolerance_and_a_wrong_float_fails(
     made = compile_model(_layer_and_softmax(tmp_path / "m.tflite"), target="cortex-m4f", package="platformio")
     honest = verify.expected
 
-    def run(folder: str, off: float) -> verify.RunResult:
+    def run(folder: str, off: float) -> RunResult:
         def nudged(*arguments: object) -> tuple[str, list[Case]]:
             engine, (first, *others) = honest(*arguments)  # type: ignore[arg-type]
             values = np.frombuffer(first[1][0], np.float32) + np.array([0, 0, off, 0, 0, 0], np.float32)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from emitc.boards import rtl, verify
+from emitc.boards.project import Firmware
 from emitc.boards.result import RunResult
 from emitc.boards.run import Simulation, run_on_board
-from emitc.boards.run_model import Firmware
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError

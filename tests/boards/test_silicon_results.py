@@ -14,8 +14,8 @@ import pytest
 from bench.silicon.__main__ import HERE, main, milliseconds, new, problems
 from emitc.boards.flash import _result
 from emitc.boards.measurement import measurement
+from emitc.boards.project import Case
 from emitc.boards.protocol import parse
-from emitc.boards.run_model import Case
 from emitc.boards.verify import expected, run_model
 from emitc.compiler import compile_model
 from emitc.report.run import run_text

@@ -29,8 +29,7 @@ from emitc.report.run import run_text
 from emitc.schedule.search import TECHNIQUES
 from emitc.verify import golden_run
 from emitc.verify.engines import run as golden
-from emitc.verify.reference import run_reference
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples, run_reference
 from emitc.writers.tflite import OperatorSpec, write_tflite
 from tests.support.cli_call import Emitc
 from tests.support.models.tiny import Net

@@ -13,8 +13,7 @@ import pytest
 import emitc.compiled as emitc_compiled
 from emitc.compiler import compile_model
 from emitc.options import Options
-from emitc.verify.reference import run_reference
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples, run_reference
 from tests.support.cli_call import Emitc
 
 

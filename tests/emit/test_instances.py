@@ -12,7 +12,7 @@ from emitc.compiler import compile_model
 from emitc.ir import Array
 from emitc.verify.build import HostModel, run_compiler, sources
 from emitc.verify.golden_run import interface_of
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 
 
 @pytest.fixture(scope="module")

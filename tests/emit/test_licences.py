@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emitc.boards.project import write_flash_project, write_qemu_project
-from emitc.boards.run_model import Firmware, RunModel, RunTensor
+from emitc.boards.project import Firmware, RunModel, RunTensor, write_flash_project, write_qemu_project
 from emitc.compiler import compile_model
 from emitc.emit.licence import LICENSE, TAG
 from emitc.emit.package import PACKAGES, runtime_dir

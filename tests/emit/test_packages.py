@@ -26,7 +26,7 @@ from emitc.ir import Array
 from emitc.target import boards_dir
 from emitc.verify.build import HostModel, build_shared
 from emitc.verify.golden_run import interface_of
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 
 SOURCES = {"spotter.c", "spotter.h", "emitc_runtime.c", "emitc_runtime.h", "emitc_bits.h"}
 CHECK = "examples/check/spotter_check.h"

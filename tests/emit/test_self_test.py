@@ -17,7 +17,7 @@ from emitc.emit.package import runtime_files
 from emitc.errors import CannotCompile, EmitcError
 from emitc.planner.region_assignment import Region
 from emitc.verify.build import run_compiler, sources
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.verify.verification import verify
 from emitc.writers.tflite import write_tflite
 from tests.support.cmsis.library import SKIPPED, trees

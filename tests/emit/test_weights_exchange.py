@@ -26,7 +26,7 @@ from emitc.program.weights import HEADER_BYTES, with_header
 from emitc.target import load_board
 from emitc.verify.build import HostModel, build_shared
 from emitc.verify.golden_run import golden_run, interface_of
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.writers.tflite import write_tflite
 from tests.support.firmware import built
 from tests.support.models.retrained import CLASSES, retrained

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from emitc.cli.main import cli
 from emitc.errors import EmitcError, Refusals
+from emitc.ethosu.commands import NpuFault
 from emitc.ethosu.driver import driver_call
-from emitc.ethosu.npu_faults import NpuFault
 from emitc.ethosu.simulator import HostModel
 from emitc.frontends.tflite import npu
 from emitc.ir import Array

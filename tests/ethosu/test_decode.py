@@ -16,6 +16,8 @@ from emitc.ethosu.commands import (
     Elementwise,
     ElementwiseKind,
     Kernel,
+    NpuFault,
+    NpuUnsupported,
     Padding,
     Pooling,
     PoolKind,
@@ -26,7 +28,6 @@ from emitc.ethosu.commands import (
     Wait,
 )
 from emitc.ethosu.decode import decode
-from emitc.ethosu.npu_faults import NpuFault, NpuUnsupported
 from tests.support.npu.streams import U55_128, Stream
 
 

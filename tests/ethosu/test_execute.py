@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from emitc.ethosu import registers as regs
-from emitc.ethosu.npu_faults import NpuFault
+from emitc.ethosu.commands import NpuFault
 from emitc.ethosu.simulator import HostModel
 from emitc.ethosu.weights import WeightLayout
 from emitc.ir import Array

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from emitc.ethosu import registers as regs
-from emitc.ethosu.npu_faults import NpuFault, NpuUnsupported
+from emitc.ethosu.commands import NpuFault, NpuUnsupported
 from emitc.ethosu.simulator import HostModel
 from emitc.ir import Array
 from tests.support.npu.streams import Stream, result, scratch_with

@@ -78,11 +78,7 @@ def _rounding(old: Rounding | None, new: Rounding) -> Mutation:
         return lambda v, s, r, **high: original(v, s, new if old in (None, r) else r, **high)
 
     def apply(patch: Patch) -> None:
-        from emitc.kernels.mac.problem import rounding
-
-        mutated = change(rounding.shifted)
-        patch.setattr(rounding, "shifted", mutated)
-        patch.setattr(execute, "shifted", mutated)
+        patch.setattr(execute, "shifted", change(execute.shifted))
 
     return apply
 

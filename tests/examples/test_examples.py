@@ -18,7 +18,7 @@ import pytest
 import emitc
 from emitc.boards.build import environment
 from emitc.verify.golden_run import golden_run
-from emitc.verify.samples import Sample
+from emitc.verify.reference import Sample
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "examples" / "models"

@@ -12,7 +12,7 @@ import pytest
 import emitc as package
 from emitc.errors import EmitcError
 from emitc.explore.difference import Change, difference, read_side
-from emitc.report.difference import diff_markdown
+from emitc.report.cost import diff_markdown
 from tests.support.cli_call import Emitc
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "models" / "digits_int8.tflite"

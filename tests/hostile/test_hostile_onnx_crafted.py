@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.verify.verification import verify
 from tests.support.models.onnx_net import OnnxNet
 

@@ -16,8 +16,7 @@ from emitc.kernels.state.state_variables import Append
 from emitc.passes import LATE_PASSES, run_passes
 from emitc.passes.simplify import drop_dead
 from emitc.passes.verify_graph import verify_graph
-from emitc.verify.reference import run_reference
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples, run_reference
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
 from tests.support.models.streaming import MODELS, Stream
 

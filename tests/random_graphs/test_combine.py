@@ -10,7 +10,7 @@ from bench.random_graphs.combine import Unit, chunks, defined
 from bench.random_graphs.native import Builds, Item
 from emitc.compiler import compile_model
 from emitc.options import Options
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 
 FIRST = """#ifndef A_H
 #define A_H

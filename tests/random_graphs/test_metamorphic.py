@@ -13,7 +13,7 @@ from bench.random_graphs.identities import places, with_identities
 from bench.random_graphs.metamorphic import Change, Experiment, changes, experiment, run
 from bench.random_graphs.native import Builds
 from emitc.options import Options
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 SHIPPED = (

@@ -20,7 +20,7 @@ from emitc.schedule.memory_regions import traffic_of
 from emitc.target import boards, load_board
 from emitc.verify.build import HostModel, build_shared, sources
 from emitc.verify.golden_run import interface_of
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.verify.verification import verify
 
 pytest.importorskip("tflite_micro", reason="the extra emitc[verify] is not installed")

@@ -19,8 +19,7 @@ from emitc.report.inspection import inspect_model
 from emitc.verify.build import HostModel, build_shared
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.golden_run import interface_of
-from emitc.verify.reference import run_reference
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples, run_reference
 from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, TensorSpec, write_tflite
 from tests.support.models.control_flow import Sub, compiled, product

@@ -14,8 +14,7 @@ from emitc.compiler import compile_model
 from emitc.ir import Array
 from emitc.verify.build import GUARD_BYTES, HostModel, MemoryFault
 from emitc.verify.engines.run import run_isolated
-from emitc.verify.reference import run_reference
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples, run_reference
 from emitc.verify.verification import verify
 from tests.support.models.streaming import MODELS
 

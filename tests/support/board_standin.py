@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from emitc.boards.run_model import RunLayer, RunModel, RunTensor
+from emitc.boards.project import RunLayer, RunModel, RunTensor
 
 Test = Callable[..., None]
 TOOLS = ("arm-none-eabi-gcc", "riscv64-unknown-elf-gcc", "qemu-system-arm", "qemu-system-riscv32")

@@ -16,7 +16,7 @@ from emitc.verify import operator_checks
 from emitc.verify.exact_sums import steps_of_sums
 from emitc.verify.golden_run import golden_run
 from emitc.verify.operator_checks import Group, OperatorCheck
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.verify.tolerances import rules
 from tests.support.models.onnx_net import OnnxNet
 

@@ -14,7 +14,7 @@ from emitc.ir import DType, Graph, Node, Op, Quantization, Tensor
 from emitc.kernels.movement.reshape import Reshape
 from emitc.kernels.movement.transpose import Transpose
 from emitc.kernels.quantization.quantize import Quantize
-from emitc.verify.samples import random_samples, read_vectors
+from emitc.verify.reference import random_samples, read_vectors
 
 
 @pytest.fixture(scope="module")

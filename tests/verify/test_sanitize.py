@@ -12,7 +12,7 @@ import pytest
 from emitc.compiler import compile_model
 from emitc.verify.build import HostModel, Interface, build_shared
 from emitc.verify.golden_run import interface_of
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.verify.sanitize import build_driver, driver, write_cases
 
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror")

@@ -12,7 +12,7 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.verify.golden_run import golden_run
 from emitc.verify.operator_checks import OperatorCheck, has_operator_checks, quantizes_inexact
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.verify.tolerances import rules
 from emitc.verify.verification import verify
 from tests.support.models.onnx_net import OnnxNet

@@ -12,7 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.verify.subgraph_checks import InnerCheck
 from emitc.verify.verification import verify
 from tests.support.models.onnx_control import (

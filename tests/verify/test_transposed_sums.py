@@ -15,7 +15,7 @@ from emitc.kernels.convolution.conv_transpose import ConvTranspose, reference
 from emitc.verify.exact_sums import steps_and_noise
 from emitc.verify.golden_run import golden_run
 from emitc.verify.operator_checks import OperatorCheck
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.verify.tolerances import rules
 from emitc.verify.verification import verify
 from tests.support.models.onnx_net import OnnxNet

@@ -5,7 +5,7 @@ from pathlib import Path
 from emitc.backends.contract import Backend
 from emitc.backends.esp_nn.definition import NAME
 from emitc.backends.esp_nn.lowering import layer_of, refusal
-from emitc.backends.esp_nn.tree import FOLDERS, Chip, chip_of, read_tree
+from emitc.backends.esp_nn.scratch import FOLDERS, Chip, chip_of, read_tree
 from emitc.backends.kernel_library import cost_of
 from emitc.ir import BoundNode
 from emitc.layer import Layer

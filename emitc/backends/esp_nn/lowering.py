@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emitc.backends.contract import Coverage
-from emitc.backends.esp_nn.scratch import Shape, conv_bytes, depthwise_bytes, softmax_bytes
-from emitc.backends.esp_nn.tree import Chip
+from emitc.backends.esp_nn.scratch import Chip, Shape, conv_bytes, depthwise_bytes, softmax_bytes
 from emitc.backends.kernel_library import (
     POINTER,
     number,

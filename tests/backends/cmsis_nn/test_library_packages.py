@@ -13,8 +13,7 @@ from emitc.boards import build
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.target import boards_dir
-from emitc.verify.reference import run_reference
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples, run_reference
 from tests.support.cmsis.library import SKIPPED, trees
 
 MODEL = Path(__file__).resolve().parents[3] / "examples" / "models" / "digits_int8.tflite"

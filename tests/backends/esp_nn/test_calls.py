@@ -22,7 +22,7 @@ from emitc.target import BuildSupport
 from emitc.verify import verification
 from emitc.verify.build import HostModel, build_shared
 from emitc.verify.golden_run import interface_of
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.writers.tflite import write_tflite
 from tests.support.esp_nn.library import REAL, SKIPPED, stand_in
 from tests.support.layer_cases import Scales, Slide, conv_2d, depthwise, fully_connected, pool, softmax

@@ -11,8 +11,7 @@ import cffi
 import numpy as np
 import pytest
 
-from emitc.backends.esp_nn.scratch import Shape, conv_bytes, depthwise_bytes, softmax_bytes
-from emitc.backends.esp_nn.tree import Chip
+from emitc.backends.esp_nn.scratch import Chip, Shape, conv_bytes, depthwise_bytes, softmax_bytes
 from tests.support.esp_nn.library import REAL, SKIPPED
 
 SOURCES = {

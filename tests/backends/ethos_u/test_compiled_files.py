@@ -19,7 +19,7 @@ from emitc.frontends.tflite.reader import read_tflite
 from emitc.report.inspection import inspect_model
 from emitc.verify import golden_run, verification
 from emitc.verify.engines.run import run_isolated
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.writers.tflite import ModelSpec, OperatorSpec, write_tflite
 from tests.support.single_op import plain, quantized
 

@@ -24,7 +24,7 @@ from emitc.kernels.npu.npu_command import NpuCommand
 from emitc.planner import PlanError
 from emitc.verify import golden_run, verification
 from emitc.verify.engines.run import run_isolated
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
 from tests.support.layer_cases import Scales, Slide, conv_2d
 from tests.support.single_op import quantized

@@ -15,7 +15,7 @@ from emitc.compiler import compile_model
 from emitc.ir import DType, Graph, Node, Op, Tensor
 from emitc.verify import golden_run, verification
 from emitc.verify.engines.run import run_isolated
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite
 from tests.support.models.streaming import MODELS, Stream
 

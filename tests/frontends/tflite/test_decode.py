@@ -17,8 +17,7 @@ from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.report.inspection import inspect_model
 from emitc.verify.engines.run import run_isolated
-from emitc.verify.reference import run_reference
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples, run_reference
 from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, OperatorSpec, SubgraphSpec, TensorSpec, write_tflite
 

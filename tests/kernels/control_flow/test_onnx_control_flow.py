@@ -15,8 +15,7 @@ from emitc.errors import EmitcError, Refusals
 from emitc.kernels.control_flow.control_flow import Loop
 from emitc.report.catalogue import inspect_text
 from emitc.report.inspection import inspect_model
-from emitc.verify.reference import run_reference
-from emitc.verify.samples import random_samples
+from emitc.verify.reference import random_samples, run_reference
 from emitc.verify.tolerances import EXACT, TOLERANT, rules
 from emitc.verify.verification import verify
 from tests.support.models.onnx_control import (

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from emitc.backends.esp_nn.tree import KNOWN_VERSIONS, SOURCES
+from emitc.backends.esp_nn.scratch import KNOWN_VERSIONS, SOURCES
 
 HERE = Path(__file__).resolve().parent
 REAL = Path(os.environ["ESP_NN_PATH"]) if os.environ.get("ESP_NN_PATH") else None

@@ -35,8 +35,7 @@ from emitc.errors import EmitcError
 from emitc.ir import Array, Graph, GraphStep
 from emitc.passes import CUT, INNER, INTERFACE, LATE_PASSES, PASSES, ROWS
 from emitc.passes.verify_graph import verify_graph
-from emitc.validation import Validation, validate, validate_steps
-from emitc.validation.inputs import validation_inputs
+from emitc.validation import Validation, validate, validate_steps, validation_inputs
 from emitc.verify.reference import Sample, random_samples, run_reference
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "models"

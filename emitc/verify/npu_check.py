@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where, with_model
-from emitc.ethosu.effects import mask, scratch_effects, spans
-from emitc.ethosu.simulator import HostModel, decoded
+from emitc.ethosu.simulator import HostModel, decoded, mask, scratch_effects, spans
 from emitc.frontends.build import build_graph
 from emitc.frontends.tflite.npu import require_scratch, tensor_bytes, tensor_offsets
 from emitc.frontends.tflite.npu_memory import places_of

@@ -23,8 +23,7 @@ from emitc.passes import BUILT, PASSES, Pass, run_passes
 from emitc.passes.fold import fold_pad, fold_zero_point
 from emitc.passes.transposes import cancel_transposes
 from emitc.passes.verify_graph import verify_graph
-from emitc.validation import Chain, Wrong, chains, validate, validate_unasked
-from emitc.validation.inputs import effort, validation_inputs
+from emitc.validation import Chain, Wrong, chains, effort, validate, validate_unasked, validation_inputs
 from emitc.validation.values import Faulty
 from tests.support.models.onnx_net import OnnxNet
 from tests.support.passes.onnx_graphs import onnx_graph

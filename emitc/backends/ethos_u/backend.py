@@ -15,7 +15,7 @@ from emitc.backends.ethos_u.driver import Driven, Edge
 from emitc.backends.ethos_u.export_tflite import export, refusal
 from emitc.backends.ethos_u.options import Accelerator
 from emitc.errors import EmitcError, Note, NoteCode, Where
-from emitc.ethosu.effects import scratch_effects
+from emitc.ethosu.simulator import scratch_effects
 from emitc.ir import BoundNode, Graph, Node, Numerics
 from emitc.kernels import kernel_of
 from emitc.kernels.npu.npu_command import ALIGNMENT, SCRATCH_REGION, Offloaded

@@ -22,7 +22,7 @@ from emitc.frontends.tflite.flatbuffer import Budget, Damaged, opened, root_posi
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
 if TYPE_CHECKING:
-    from emitc.ethosu.effects import Allowance, Effects
+    from emitc.ethosu.simulator import Allowance, Effects
     from emitc.frontends.tflite.npu_memory import SharedMemory
 
 OPERATOR = "CUSTOM:ethos-u"
@@ -48,7 +48,7 @@ def with_npu_operands(model: SourceModel, data: bytes) -> SourceModel:
     if all(node.op_type != OPERATOR for node in model.nodes):
         return model
     # Imported here and below: it reads command streams, which most models do not have.
-    from emitc.ethosu.effects import Allowance
+    from emitc.ethosu.simulator import Allowance
     from emitc.frontends.tflite.npu_memory import StreamUse, places_of, shared_memory
 
     offsets, allowance = tensor_offsets(data, len(model.tensors)), Allowance()
@@ -164,7 +164,7 @@ def require_scratch(node: SourceNode, scratch: SourceTensor, fast: SourceTensor,
 
 
 def _stream(node: SourceNode, offsets: tuple[int, ...], allowance: Allowance) -> _Stream:
-    from emitc.ethosu.effects import scratch_effects
+    from emitc.ethosu.simulator import scratch_effects
 
     node.counts((_FIRST_INPUT, 64), (1, 64))
     payload, constants, scratch, fast = (node.input(i) for i in range(_FIRST_INPUT))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.errors import EmitcError
-from emitc.ethosu.effects import mask, spans
+from emitc.ethosu.simulator import mask, spans
 from emitc.frontends.tflite.npu import tensor_bytes
 from emitc.source import SourceModel, SourceNode, SourceTensor
 

@@ -16,7 +16,7 @@ from emitc.backends.ethos_u.options import ACCELERATORS
 from emitc.backends.ethos_u.precompiled import Command, preserved_tensors
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
-from emitc.ethosu import effects
+from emitc.ethosu import simulator
 from emitc.frontends.tflite.npu import OPERATOR
 from emitc.frontends.tflite.reader import read_tflite
 from emitc.ir import DType, Graph, Node, Op, Tensor
@@ -308,7 +308,7 @@ def test_streams_that_the_decoder_does_not_know(seed: int, tmp_path: Path, monke
     (tmp_path / "net.tflite").write_bytes(vela_net(seed))
     path = vela_file(tmp_path, tmp_path / "net.tflite", U55)
     known = compile_model(path)
-    monkeypatch.setattr(effects, "scratch_effects", lambda *_: None)
+    monkeypatch.setattr(simulator, "scratch_effects", lambda *_: None)
     made = compile_model(path)
     kept, needed = (sum(sum(r[1::2]) - sum(r[::2]) for r in carried(each.graph)) for each in (made, known))
     assert kept > needed
@@ -320,7 +320,7 @@ def test_streams_that_the_decoder_does_not_know(seed: int, tmp_path: Path, monke
 
 
 def test_a_file_that_asks_for_endless_work_is_refused(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effects, "_MOST_BYTES", 20_000)
+    monkeypatch.setattr(simulator, "_MOST_BYTES", 20_000)
     with pytest.raises(EmitcError, match="the command streams touch more memory than emitc follows") as caught:
         compile_model(mixed)
     assert "op 0 CUSTOM:ethos-u" in str(caught.value)

@@ -239,7 +239,7 @@ class EthosU(Driven):
     def offload(self, graph: Graph, keep: frozenset[int]) -> Offload:
         """Cuts regions, compiles them with vela, takes out the nodes that vela refuses, and compiles again."""
         refusals = {
-            b.node.index: "kept on the core" if b.node.index in keep else self._refusal(b) for b in graph.bound()
+            b.node.index: "kept on the core" if b.node.index in keep else self._refusal(graph, b) for b in graph.bound()
         }
         reasons = {index: why for index, why in refusals.items() if why}
         compiled: dict[tuple[int, ...], tuple[Cut, vela.Compiled]] = {}
@@ -260,9 +260,12 @@ class EthosU(Driven):
                 break
         return self._replaced(graph, compiled, reasons)
 
-    def _refusal(self, bound: BoundNode) -> str:
-        if any(tensor is not None and tensor.is_state for tensor in (*bound.inputs, *bound.outputs)):
+    def _refusal(self, graph: Graph, bound: BoundNode) -> str:
+        tensors = [tensor for tensor in (*bound.inputs, *bound.outputs) if tensor is not None]
+        if any(tensor.is_state for tensor in tensors):
             return "it reads or writes state, which is the core's"
+        if any(tensor.quantization != graph.root(tensor.name).quantization for tensor in tensors):
+            return "it reads values with another scale or zero point than they were written with"
         if bound.node.op.numerics is not Numerics.TFLITE and self._rounding:
             bound = replace(bound, node=_rounded_as_tflite(bound.node))
             try:

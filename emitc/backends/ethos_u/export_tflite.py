@@ -36,13 +36,17 @@ from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpe
 
 @dataclass(slots=True)
 class _Model:
-    """A model that is being written. places: index of what holds the value of each tensor of the graph."""
+    """A model that is being written. places: index of what holds the value of each tensor of the graph.
+
+    parts: the tensors that a slice or a split made, reshaped or not.
+    """
 
     graph: Graph
     tensors: list[TensorSpec] = field(default_factory=list)
     operators: list[OperatorSpec] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
     owners: dict[str, int] = field(default_factory=dict)
+    parts: set[int] = field(default_factory=set)
     node: int = -1
 
     def add(self, tensor: Tensor, shape: Shape | None = None, data: Array | None = None) -> int:
@@ -84,6 +88,15 @@ class _Model:
             return index
         made = self.add(like, shape)
         self.emit("RESHAPE", (index, self.integers(shape)), (made,), {"new_shape": shape})
+        if index in self.parts:
+            self.parts.add(made)
+        return made
+
+    def copied(self, index: int, like: Tensor) -> int:
+        """The same values in memory of their own: vela makes no slice a part of the operator that reads the copy."""
+        made = self.add(like, self.tensors[index].shape)
+        one = _steps(Window(1, 1, Padding()), "VALID", "NONE", dilated=False)
+        self.emit("MAX_POOL_2D", (index,), (made,), one | {"filter_height": 1, "filter_width": 1})
         return made
 
     def value(self, name: str) -> int:
@@ -174,6 +187,8 @@ def _transpose_conv(model: _Model, bound: BoundNode) -> None:
     values = np.zeros(weights.shape[0], np.int64) if bias is None else bias.array()
     shape = model.integers(y.shape)
     x = model.value(bound.input(0).name)
+    if x in model.parts:  # vela would lose the rows and columns before the first one
+        x = model.copied(x, bound.input(0))
     inputs = (shape, _filters(model, bound, weights, 0), x, _biases(model, bound, values))
     options = _steps(op.window, tflite_padding(bound), op.activation, dilated=False)
     model.emit("TRANSPOSE_CONV", inputs, (model.result(y),), options)
@@ -234,7 +249,11 @@ _RESIZED = _named("align_corners", "half_pixel_centers")
 
 
 def _slice(model: _Model, bound: BoundNode) -> None:
-    """A box of the tensor; every n-th element as a STRIDED_SLICE whose end is what the count makes it."""
+    """A box of the tensor; every n-th element as a STRIDED_SLICE whose end is what the count makes it.
+
+    Every n-th row or column is copied. Otherwise vela divides the rows and columns by n once more, where an operator of two
+    operands or with a window of several rows or columns reads them.
+    """
     op, y = bound.op(Slice), bound.output
     x = model.value(bound.input(0).name)
     begin = model.integers(op.starts)
@@ -247,6 +266,8 @@ def _slice(model: _Model, bound: BoundNode) -> None:
         ]
         inputs = (x, begin, model.integers(ends), model.integers(op.steps))
         model.emit("STRIDED_SLICE", inputs, (made,), {})
+        made = model.copied(made, y)
+    model.parts.add(made)
     model.places[y.name] = model.reshaped(made, y, y.shape)
 
 
@@ -254,6 +275,7 @@ def _split(model: _Model, bound: BoundNode) -> None:
     op = bound.op(Split)
     inputs = (model.value(bound.input(0).name), model.integers(op.sizes), model.integers(op.axis))
     outputs = tuple(model.result(tensor) for tensor in bound.outputs)
+    model.parts.update(outputs)
     model.emit("SPLIT_V", inputs, outputs, {"num_splits": len(op.sizes)})
 
 

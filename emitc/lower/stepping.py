@@ -12,14 +12,14 @@ from emitc.backends.partition import Partition
 from emitc.ir import BoundNode, Tensor
 from emitc.kernels.shared.windows import WINDOW_PARAMS
 from emitc.layer import Layer
-from emitc.program import FIRST_OUTPUT, Move, Operand, Program, RowSegment, RowUse, Step
+from emitc.program import FIRST_OUTPUT, Constant, Move, Operand, Program, RowSegment, RowUse, Step
 from emitc.program.stepping import Split, SplitOperand, SteppedStage, Stepping
 from emitc.schedule.row_streaming import OTHER_WINDOW_SHARE, PER_BYTE, PER_ROW, PORTABLE_WINDOW_SHARE, tail_waste
 from emitc.schedule.split_replay import MemoryMap, conflict
 
 _CHANNELS_AT_ONCE = 4
-"""Channels that kernels compute together. Where a layer has fewer, its parts take the number from a struct that the compiler does
-not see through. GCC then warns of reads after the end of a bias, in a loop that never runs."""
+"""Channels that kernels compute together, at most. The parameters of a part change, so that no compiler knows them in the kernel.
+Where a layer has fewer channels, GCC believes that the loop over four runs, and warns of reads after the end of the bias."""
 _TOO_LONG = "its smallest part takes as long"
 PRODUCT_ROWS = "rows"
 """The parameter of a product of matrices that counts its rows, which are the pixels of an image."""
@@ -143,8 +143,7 @@ class _Stepping:
             return None, "its kernel makes the whole output"
         if layer.pins or layer.fallible or layer.reads_rows or layer.memory is not None or len(step.outputs) != 1:
             return None, "its kernel makes the whole output"
-        if layer.macs and layer.tables and bound.output.shape[-1] < _CHANNELS_AT_ONCE:
-            return None, "it has fewer channels than its kernel takes at once"
+        step = _filled(step, bound.output.shape[-1]) if layer.macs and layer.tables and bound.output.shape else step
         rows = _rows_of(layer, bound)
         if rows is None or rows.rows < 2:
             parts = _outputs_of(step, layer, bound) if form.outputs else None
@@ -178,6 +177,22 @@ def _tiles(pixels: int, left_over: float) -> float:
     (2.0, 3.5)
     """
     return pixels // _PIXELS + left_over * (pixels % _PIXELS)
+
+
+def _filled(step: Step, channels: int) -> Step:
+    """The step with a number for each of the channels that kernels compute together, where its layer has fewer channels."""
+    if channels >= _CHANNELS_AT_ONCE:
+        return step
+    missing = (0,) * (_CHANNELS_AT_ONCE - channels)
+
+    def filled(constant: Constant) -> Constant:
+        table = constant.table
+        if len(table.values) != channels:
+            return constant
+        comment = f"{table.comment}; zeros for the channels up to {_CHANNELS_AT_ONCE}"
+        return replace(constant, table=replace(table, values=(*table.values, *missing), comment=comment))
+
+    return replace(step, constants=tuple(map(filled, step.constants)))
 
 
 def _rows_of(layer: Layer, bound: BoundNode) -> _Rows | None:

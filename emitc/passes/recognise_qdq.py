@@ -444,7 +444,8 @@ class _Sweep:
             self.work.keep(node)
         for name in self.graph.outputs:
             self.emit_remembered(name)
-        whole = Note(NoteCode.INTEGERS, f"QDQ: {self.integer} float operators became integer")
+        what = "float operator" if self.integer == 1 else "float operators"
+        whole = Note(NoteCode.INTEGERS, f"QDQ: {self.integer} {what} became integer")
         return self.work.finish((whole, *self.left) if self.integer or self.left else ())
 
     def dequantizes_constant(self, node: Node) -> bool:

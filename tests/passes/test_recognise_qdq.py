@@ -165,7 +165,8 @@ def test_what_becomes_integer(case: Case) -> None:
     before = cancel_transposes(onnx_graph(case.build, case.opset))
     after = recognise_qdq(before)
     assert between(after) == case.left
-    notes = (f"QDQ: {case.integer} float operators became integer",) if case.integer else ()
+    what = "float operator" if case.integer == 1 else "float operators"
+    notes = (f"QDQ: {case.integer} {what} became integer",) if case.integer else ()
     assert after.notes == before.notes + notes
     floats = [n for n in after.nodes for name in n.inputs if name and after.tensor(name).dtype.value == "float32"]
     assert all(isinstance(node.op, Quantize) for node in floats)
@@ -269,14 +270,14 @@ def test_a_float_bias_is_rounded_to_the_accumulator_with_a_note() -> None:
     assert bias.dtype.value == "int32" and bias.quantization is not None
     assert bias.quantization.scales == pytest.approx((0.0005,))
     assert after.notes == (
-        "QDQ: 1 float operators became integer",
+        "QDQ: 1 float operator became integer",
         f"{node.describe()}: its bias is rounded to input scale times weight scale (up to 1.1e-07 output steps)",
     )
 
 
 def test_a_float_bias_that_fits_needs_no_note() -> None:
     after = recognise_qdq(onnx_graph(with_bias(0.03, -0.0005, 0.0)))
-    assert after.notes == ("QDQ: 1 float operators became integer",)
+    assert after.notes == ("QDQ: 1 float operator became integer",)
 
 
 def test_a_quantized_bias_is_taken_as_it_is() -> None:

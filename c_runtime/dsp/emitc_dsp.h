@@ -19,17 +19,6 @@
 #define EMITC_DSP 0
 #endif
 
-/* Ends a function with the result of one instruction, whose operands follow; with the plain C on other cores. */
-#if EMITC_DSP
-#define EMITC_DSP_RESULT(type, instruction, plain, ...) \
-    type result; \
-    __asm__(instruction : "=r"(result) : __VA_ARGS__); \
-    return result;
-#else
-#define EMITC_DSP_RESULT(type, instruction, plain, ...) \
-    return plain;
-#endif
-
 /* Four bytes as they lie in memory. */
 EMITC_ALWAYS_INLINE uint32_t emitc_four(const int8_t *values)
 {
@@ -53,7 +42,13 @@ EMITC_ALWAYS_INLINE uint32_t emitc_even(uint32_t word)
 /* Bytes 1 and 3 as a pair. */
 EMITC_ALWAYS_INLINE uint32_t emitc_odd(uint32_t word)
 {
-    EMITC_DSP_RESULT(uint32_t, "sxtb16 %0, %1, ror #8", emitc_even(word >> 8), "r"(word))
+#if EMITC_DSP
+    uint32_t pair;
+    __asm__("sxtb16 %0, %1, ror #8" : "=r"(pair) : "r"(word));
+    return pair;
+#else
+    return emitc_even(word >> 8);
+#endif
 }
 
 /* Halves of a pair. */
@@ -70,28 +65,48 @@ EMITC_ALWAYS_INLINE int32_t emitc_high(uint32_t pair)
 /* acc + both products of the halves. */
 EMITC_ALWAYS_INLINE int32_t emitc_pair_mac(int32_t acc, uint32_t a, uint32_t b)
 {
-    EMITC_DSP_RESULT(
-        int32_t, "smlad %0, %1, %2, %3", acc + emitc_low(a) * emitc_low(b) + emitc_high(a) * emitc_high(b),
-        "r"(a), "r"(b), "r"(acc))
+#if EMITC_DSP
+    int32_t sum;
+    __asm__("smlad %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+    return sum;
+#else
+    return acc + emitc_low(a) * emitc_low(b) + emitc_high(a) * emitc_high(b);
+#endif
 }
 
 /* acc + the product of both low, or both high halves. */
 EMITC_ALWAYS_INLINE int32_t emitc_low_mac(int32_t acc, uint32_t a, uint32_t b)
 {
-    EMITC_DSP_RESULT(int32_t, "smlabb %0, %1, %2, %3", acc + emitc_low(a) * emitc_low(b), "r"(a), "r"(b), "r"(acc))
+#if EMITC_DSP
+    int32_t sum;
+    __asm__("smlabb %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+    return sum;
+#else
+    return acc + emitc_low(a) * emitc_low(b);
+#endif
 }
 
 EMITC_ALWAYS_INLINE int32_t emitc_high_mac(int32_t acc, uint32_t a, uint32_t b)
 {
-    EMITC_DSP_RESULT(int32_t, "smlatt %0, %1, %2, %3", acc + emitc_high(a) * emitc_high(b), "r"(a), "r"(b), "r"(acc))
+#if EMITC_DSP
+    int32_t sum;
+    __asm__("smlatt %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+    return sum;
+#else
+    return acc + emitc_high(a) * emitc_high(b);
+#endif
 }
 
 /* round(acc * q31 / 2^31) + start, halves up; acc under 2^30. */
 EMITC_ALWAYS_INLINE int32_t emitc_scaled(int32_t acc, int32_t q31, int32_t start)
 {
-    EMITC_DSP_RESULT(
-        int32_t, "smmlar %0, %1, %2, %3", emitc_high_mul(acc, q31) + start,
-        "r"(2 * acc), "r"(q31), "r"(start))
+#if EMITC_DSP
+    int32_t scaled;
+    __asm__("smmlar %0, %1, %2, %3" : "=r"(scaled) : "r"(2 * acc), "r"(q31), "r"(start));
+    return scaled;
+#else
+    return emitc_high_mul(acc, q31) + start;
+#endif
 }
 
 /* The nearest of -128..127. */

@@ -20,7 +20,13 @@ typedef struct emitc_channels {
 /* acc + the product of a's low half and b's high one. */
 EMITC_ALWAYS_INLINE int32_t emitc_low_high_mac(int32_t acc, uint32_t a, uint32_t b)
 {
-    EMITC_DSP_RESULT(int32_t, "smlabt %0, %1, %2, %3", acc + emitc_low(a) * emitc_high(b), "r"(a), "r"(b), "r"(acc))
+#if EMITC_DSP
+    int32_t sum;
+    __asm__("smlabt %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+    return sum;
+#else
+    return acc + emitc_low(a) * emitc_high(b);
+#endif
 }
 
 /* acc + for each of the `taps` pixels listed at `at`, its values of the four channels times four weights from w on. */

@@ -12,7 +12,13 @@
 /* The lower halves of two words. */
 EMITC_ALWAYS_INLINE uint32_t emitc_pair_of(uint32_t low, uint32_t high)
 {
-    EMITC_DSP_RESULT(uint32_t, "pkhbt %0, %1, %2, lsl #16", (low & 0xffffu) | (high << 16), "r"(low), "r"(high))
+#if EMITC_DSP
+    uint32_t pair;
+    __asm__("pkhbt %0, %1, %2, lsl #16" : "=r"(pair) : "r"(low), "r"(high));
+    return pair;
+#else
+    return (low & 0xffffu) | (high << 16);
+#endif
 }
 
 /* pair + bytes 0 and 2. */
@@ -31,7 +37,13 @@ EMITC_ALWAYS_INLINE uint32_t emitc_even_sum(uint32_t pair, uint32_t word)
 /* pair + bytes 1 and 3. */
 EMITC_ALWAYS_INLINE uint32_t emitc_odd_sum(uint32_t pair, uint32_t word)
 {
-    EMITC_DSP_RESULT(uint32_t, "sxtab16 %0, %1, %2, ror #8", emitc_even_sum(pair, word >> 8), "r"(pair), "r"(word))
+#if EMITC_DSP
+    uint32_t sum;
+    __asm__("sxtab16 %0, %1, %2, ror #8" : "=r"(sum) : "r"(pair), "r"(word));
+    return sum;
+#else
+    return emitc_even_sum(pair, word >> 8);
+#endif
 }
 
 /* Moves `n` bytes one place to the front, over the one before them; their sum less `zero` each, times the weights. */
@@ -58,7 +70,13 @@ EMITC_ALWAYS_INLINE int32_t emitc_moved_pairs(int8_t *memory, const int8_t *weig
 /* a - b of both halves. */
 EMITC_ALWAYS_INLINE uint32_t emitc_pair_difference(uint32_t a, uint32_t b)
 {
-    EMITC_DSP_RESULT(uint32_t, "ssub16 %0, %1, %2", emitc_pair_of(a - b, (a >> 16) - (b >> 16)), "r"(a), "r"(b) : "cc")
+#if EMITC_DSP
+    uint32_t difference;
+    __asm__("ssub16 %0, %1, %2" : "=r"(difference) : "r"(a), "r"(b) : "cc");
+    return difference;
+#else
+    return emitc_pair_of(a - b, (a >> 16) - (b >> 16));
+#endif
 }
 
 /* (a + b) / 2 of both halves, rounded down. */
@@ -94,7 +112,13 @@ EMITC_ALWAYS_INLINE void emitc_store_four(int8_t *to, uint32_t word)
 /* The upper halves of two words. */
 EMITC_ALWAYS_INLINE uint32_t emitc_pair_above(uint32_t low, uint32_t high)
 {
-    EMITC_DSP_RESULT(uint32_t, "pkhtb %0, %1, %2, asr #16", (low >> 16) | (high & 0xffff0000u), "r"(high), "r"(low))
+#if EMITC_DSP
+    uint32_t pair;
+    __asm__("pkhtb %0, %1, %2, asr #16" : "=r"(pair) : "r"(high), "r"(low));
+    return pair;
+#else
+    return (low >> 16) | (high & 0xffff0000u);
+#endif
 }
 
 /* Sum of n bytes. */
@@ -284,16 +308,24 @@ EMITC_ALWAYS_INLINE uint32_t emitc_odd_high(uint32_t word)
 /* acc + weight * the low, or the high half / 2^16, rounded down. */
 EMITC_ALWAYS_INLINE int32_t emitc_low_weighted(int32_t acc, int32_t weight, uint32_t pair)
 {
-    EMITC_DSP_RESULT(
-        int32_t, "smlawb %0, %1, %2, %3", acc + (int32_t)(((int64_t)weight * emitc_low(pair)) >> 16),
-        "r"(weight), "r"(pair), "r"(acc))
+#if EMITC_DSP
+    int32_t sum;
+    __asm__("smlawb %0, %1, %2, %3" : "=r"(sum) : "r"(weight), "r"(pair), "r"(acc));
+    return sum;
+#else
+    return acc + (int32_t)(((int64_t)weight * emitc_low(pair)) >> 16);
+#endif
 }
 
 EMITC_ALWAYS_INLINE int32_t emitc_high_weighted(int32_t acc, int32_t weight, uint32_t pair)
 {
-    EMITC_DSP_RESULT(
-        int32_t, "smlawt %0, %1, %2, %3", acc + (int32_t)(((int64_t)weight * emitc_high(pair)) >> 16),
-        "r"(weight), "r"(pair), "r"(acc))
+#if EMITC_DSP
+    int32_t sum;
+    __asm__("smlawt %0, %1, %2, %3" : "=r"(sum) : "r"(weight), "r"(pair), "r"(acc));
+    return sum;
+#else
+    return acc + (int32_t)(((int64_t)weight * emitc_high(pair)) >> 16);
+#endif
 }
 
 /* Four values of int16 as bytes, each the nearest that there is. */
@@ -314,7 +346,13 @@ EMITC_ALWAYS_INLINE uint32_t emitc_saturated_four(int32_t v0, int32_t v1, int32_
 /* acc + the upper half of a * b. */
 EMITC_ALWAYS_INLINE int32_t emitc_high_sum(int32_t acc, int32_t a, int32_t b)
 {
-    EMITC_DSP_RESULT(int32_t, "smmla %0, %1, %2, %3", acc + (int32_t)(((int64_t)a * b) >> 32), "r"(a), "r"(b), "r"(acc))
+#if EMITC_DSP
+    int32_t sum;
+    __asm__("smmla %0, %1, %2, %3" : "=r"(sum) : "r"(a), "r"(b), "r"(acc));
+    return sum;
+#else
+    return acc + (int32_t)(((int64_t)a * b) >> 32);
+#endif
 }
 
 /* A sum of bytes over their number, at most 256, with start = 514 * number and reciprocal = 2^30 / number, rounded up:

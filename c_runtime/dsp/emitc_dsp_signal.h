@@ -18,13 +18,25 @@ EMITC_ALWAYS_INLINE void emitc_store_two(int16_t *to, uint32_t pair)
 /* The lower half of one word and the upper one of another. */
 EMITC_ALWAYS_INLINE uint32_t emitc_ends(uint32_t low, uint32_t high)
 {
-    EMITC_DSP_RESULT(uint32_t, "pkhbt %0, %1, %2", (low & 0xffffu) | (high & 0xffff0000u), "r"(low), "r"(high))
+#if EMITC_DSP
+    uint32_t pair;
+    __asm__("pkhbt %0, %1, %2" : "=r"(pair) : "r"(low), "r"(high));
+    return pair;
+#else
+    return (low & 0xffffu) | (high & 0xffff0000u);
+#endif
 }
 
 /* a + b of both halves. */
 EMITC_ALWAYS_INLINE uint32_t emitc_pair_sum(uint32_t a, uint32_t b)
 {
-    EMITC_DSP_RESULT(uint32_t, "sadd16 %0, %1, %2", emitc_pair_of(a + b, (a >> 16) + (b >> 16)), "r"(a), "r"(b) : "cc")
+#if EMITC_DSP
+    uint32_t sum;
+    __asm__("sadd16 %0, %1, %2" : "=r"(sum) : "r"(a), "r"(b) : "cc");
+    return sum;
+#else
+    return emitc_pair_of(a + b, (a >> 16) + (b >> 16));
+#endif
 }
 
 /* Both halves without their signs, as numbers of 16 bits. */
@@ -123,13 +135,25 @@ EMITC_ALWAYS_INLINE uint32_t emitc_complex_energy(uint32_t v)
 /* a - b * i. */
 EMITC_ALWAYS_INLINE uint32_t emitc_complex_back(uint32_t a, uint32_t b)
 {
-    EMITC_DSP_RESULT(uint32_t, "ssax %0, %1, %2", emitc_pair_of(a + (b >> 16), (a >> 16) - b), "r"(a), "r"(b) : "cc")
+#if EMITC_DSP
+    uint32_t sum;
+    __asm__("ssax %0, %1, %2" : "=r"(sum) : "r"(a), "r"(b) : "cc");
+    return sum;
+#else
+    return emitc_pair_of(a + (b >> 16), (a >> 16) - b);
+#endif
 }
 
 /* a + b * i. */
 EMITC_ALWAYS_INLINE uint32_t emitc_complex_forth(uint32_t a, uint32_t b)
 {
-    EMITC_DSP_RESULT(uint32_t, "sasx %0, %1, %2", emitc_pair_of(a - (b >> 16), (a >> 16) + b), "r"(a), "r"(b) : "cc")
+#if EMITC_DSP
+    uint32_t sum;
+    __asm__("sasx %0, %1, %2" : "=r"(sum) : "r"(a), "r"(b) : "cc");
+    return sum;
+#else
+    return emitc_pair_of(a - (b >> 16), (a >> 16) + b);
+#endif
 }
 
 typedef struct {

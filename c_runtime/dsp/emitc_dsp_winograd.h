@@ -13,16 +13,24 @@
 /* Sums and differences of both halves of two pairs, which fit int16. */
 EMITC_ALWAYS_INLINE uint32_t emitc_pair_add(uint32_t a, uint32_t b)
 {
-    EMITC_DSP_RESULT(
-        uint32_t, "sadd16 %0, %1, %2", ((a + b) & 0xffffu) | ((a & 0xffff0000u) + (b & 0xffff0000u)),
-        "r"(a), "r"(b))
+#if EMITC_DSP
+    uint32_t sums;
+    __asm__("sadd16 %0, %1, %2" : "=r"(sums) : "r"(a), "r"(b));
+    return sums;
+#else
+    return ((a + b) & 0xffffu) | ((a & 0xffff0000u) + (b & 0xffff0000u));
+#endif
 }
 
 EMITC_ALWAYS_INLINE uint32_t emitc_pair_sub(uint32_t a, uint32_t b)
 {
-    EMITC_DSP_RESULT(
-        uint32_t, "ssub16 %0, %1, %2", ((a - b) & 0xffffu) | ((a & 0xffff0000u) - (b & 0xffff0000u)),
-        "r"(a), "r"(b))
+#if EMITC_DSP
+    uint32_t differences;
+    __asm__("ssub16 %0, %1, %2" : "=r"(differences) : "r"(a), "r"(b));
+    return differences;
+#else
+    return ((a - b) & 0xffffu) | ((a & 0xffff0000u) - (b & 0xffff0000u));
+#endif
 }
 
 /* emitc_even or emitc_odd. */

@@ -27,6 +27,7 @@ from emitc.planner import (
     first_fit_bytes,
     plan,
 )
+from emitc.planner.bottom_up import BottomUp, Open
 from emitc.planner.greedy import first_fit, height
 from emitc.planner.lower_bound import held_bytes
 from emitc.planner.problem import problem_of
@@ -141,9 +142,48 @@ def test_a_search_that_ends_early_proves_nothing(monkeypatch: pytest.MonkeyPatch
     whole = plan(buffers, distances)
     assert (whole.arena_bytes, whole.held_bytes, whole.proven) == (848, 784, True)
     monkeypatch.setattr(branch_and_bound, "_WORK", 0)
+    monkeypatch.setattr(branch_and_bound, "_WORK_FROM_BELOW", 0)
     _plan.cache_clear()
     early = plan(buffers, distances)
     assert (early.arena_bytes, early.lower_bound_bytes, early.proven) == (848, 784, False)
+
+
+def test_lines_that_pairs_leave_open_are_packed_from_the_bottom_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A residual network in int16 made row by row: an image, a tensor and eight lines, all alive at one step.
+    sizes = (3072, 3072, 3072, 3072, 1024, 3072, 3072, 1024)
+    over_image, over_out = (2880, 2496, 2304, 1536, 640, 1152, -384, -128), (3072,) * 4 + (1024, 7168, 7168, 8192)
+    lines = [Buffer(f"line{i}", size, LiveRange(0, 1)) for i, size in enumerate(sizes)]
+    buffers = [Buffer("image", 6144, LiveRange(0, 1)), Buffer("out", 8192, LiveRange(0, 1)), *lines]
+    distances = [Distance("out", "image", above=6144, below=-640)]
+    for line, image, out in zip(lines, over_image, over_out, strict=True):
+        distances += [Distance(line.name, "image", above=image), Distance(line.name, "out", above=out)]
+    stated = problem_of(buffers, distances, 16)
+    top = plan(buffers, distances).arena_bytes
+    search = branch_and_bound._Search(stated, top - 16, range(10), 20_000)
+    assert search.answer() is Open.UNKNOWN
+    assert search.from_below(400_000).answer() is Open.NONE
+    assert search.from_below(100).answer() is Open.UNKNOWN
+    proven = plan(buffers, distances)
+    assert proven.proven and proven.arena_bytes > (proven.held_bytes or 0)
+    monkeypatch.setattr(branch_and_bound, "_FEW", 0)
+    _plan.cache_clear()
+    assert not plan(buffers, distances, effort=0.1).proven
+
+
+def test_buffers_above_one_another_in_a_loop_are_left_to_pairs() -> None:
+    buffers = [Buffer(name, 64, LiveRange(0, 1)) for name in "abc"]
+    around = [Distance("a", "b", above=-16), Distance("b", "c", above=0), Distance("c", "a", above=16)]
+    stated = problem_of(buffers, around, 16)
+    ranges = ([0] * 3, [64] * 3)
+    assert BottomUp(stated, range(3), ranges, ((), (), ()), 1000).answer() is Open.UNKNOWN
+    assert plan(buffers, around).arena_bytes == 80
+    apart = problem_of(buffers, [*around[:2], Distance("c", "a", above=32)], 16)
+    assert isinstance(BottomUp(apart, range(3), ranges, ((), (), ()), 1000).answer(), list)
+
+
+def test_an_unknown_buffer_has_no_offset() -> None:
+    with pytest.raises(KeyError):
+        plan([Buffer("a", 16, LiveRange(0, 1))]).offset_of("b")
 
 
 def test_unread_input_counts_at_step_0_only() -> None:

@@ -6,11 +6,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from emitc.planner import Buffer, Distance, LiveRange, PlanError, _plan, check, plan
-from emitc.planner.branch_and_bound import _core, _Open, _Search
+from emitc.planner.bottom_up import Open
+from emitc.planner.branch_and_bound import _core, _Search
 from emitc.planner.greedy import first_fit, height
 from emitc.planner.hill_climb import HillClimb
 from emitc.planner.lower_bound import _best_subset, _descent, lower_bound
@@ -122,7 +123,33 @@ def test_the_exact_search_finds_a_packing_of_the_optimal_height_and_none_below(p
     moved = tuple(replace(p, offset_bytes=o) for p, o in zip(result.placements, found, strict=True))
     check(buffers, distances, replace(result, placements=moved), GRID)
     if result.arena_bytes:
-        assert _Search(stated, result.arena_bytes - GRID, every).answer() is _Open.NONE
+        assert _Search(stated, result.arena_bytes - GRID, every).answer() is Open.NONE
+
+
+@EXAMPLES
+@given(
+    problems(max_buffers=7, max_bytes=200, max_steps=4), st.integers(0, 2), st.sampled_from([1, 32, 64]), st.booleans()
+)
+def test_from_the_bottom_up_the_answer_is_the_same(problem: Problem, less: int, coarse: int, narrowed: bool) -> None:
+    buffers, distances = problem
+    buffers = [replace(buffer, alignment=coarse) if i % 2 else buffer for i, buffer in enumerate(buffers)]
+    stated = problem_of(buffers, distances, GRID)
+    limit = max(0, plan(buffers, distances).arena_bytes - less * GRID)
+    search = _Search(stated, limit, range(len(buffers)))
+    if any(size > limit for size in stated.sizes):
+        return
+    from_below = search.from_below(1_000_000)  # of ranges that no pair has narrowed yet
+    by_pairs = search.answer()
+    answer = (search.from_below(1_000_000) if narrowed else from_below).answer()
+    if isinstance(answer, list):
+        assert height(stated, answer) <= limit
+        assert isinstance(by_pairs, list)
+        for i, near in enumerate(stated.neighbours):
+            assert not answer[i] % stated.alignments[i]
+            assert all(not -below < answer[i] - answer[other] < above for other, below, above in near)
+    else:
+        assert answer in (by_pairs, Open.UNKNOWN)
+        event(f"answer {answer.name}")
 
 
 @EXAMPLES

@@ -213,6 +213,7 @@ class _Search:
 
     def _least_room(self, state: _State) -> int:
         """The open pair of which both ways together leave the least room."""
+        self._work -= len(state.ways) // 4
         low, high = state.low, state.high
         least, index = None, 0
         for at, (one, other, above, below) in enumerate(self._pairs):

@@ -181,11 +181,6 @@ def test_buffers_above_one_another_in_a_loop_are_left_to_pairs() -> None:
     assert isinstance(BottomUp(apart, range(3), ranges, ((), (), ()), 1000).answer(), list)
 
 
-def test_an_unknown_buffer_has_no_offset() -> None:
-    with pytest.raises(KeyError):
-        plan([Buffer("a", 16, LiveRange(0, 1))]).offset_of("b")
-
-
 def test_unread_input_counts_at_step_0_only() -> None:
     steps = [Step(("x",), ("a",)), Step(("a",), ("y",))]
     result = plan(buffers_of(steps, {"x": 16, "unread": 64, "a": 32, "y": 64}, ["x", "unread"], ["y"]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from emitc.backends.contract import PORTABLE, Backend, HostHook
 from emitc.backends.partition import Partition
-from emitc.backends.portable.backend import FasterTarget, faster_targets
+from emitc.backends.portable.backend import FasterTarget, Portable, faster_targets
 from emitc.emit.facts import StackBound
 from emitc.emit.licence import LICENSE
 from emitc.emit.manifest import partitions
@@ -74,9 +74,10 @@ class Compiled:
 
     def faster_targets(self) -> tuple[FasterTarget, ...]:
         """What the kernels of other cores would bring a model that runs on the portable ones alone; nothing for others."""
-        if self.options.target != Options().target or set(self.partition.backends) != {PORTABLE}:
+        (backend, *others) = self.partition.backends.values()
+        if self.options.target != Options().target or others or not isinstance(backend, Portable):
             return ()
-        return faster_targets(self.partition.graph.bound(), small=self.options.optimize == "size")
+        return faster_targets(self.partition.graph.bound(), backend.known, small=self.options.optimize == "size")
 
     def summary(self) -> dict[str, Any]:
         """What `emitc compile --json` prints."""

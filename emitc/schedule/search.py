@@ -300,18 +300,23 @@ class _ScheduleSearch:
         return first_fit_bytes(buffers, pairs, self.alignment, limit)
 
     def eliding(self) -> _ScheduleSearch:
-        """The schedule without the copies that the arena does not need: without all, or else one after another."""
+        """The schedule without the copies that the arena does not need: without all, or else half by half.
+
+        Where a half makes the arena larger, its halves are tried, the earlier one first, down to single copies.
+        """
         copies = () if "views" in self.without else elidable_copies(self.graph, self.every)
         if not copies:
             return self
         best, limit = self, self.size
-        single = copies if len(copies) * len(self.every) <= _WORK else ()
-        for tried in (copies, *((copy,) for copy in single)):
-            other = replace(self, elided=tuple(dict.fromkeys((*best.elided, *tried))))
+        untried = [copies]
+        while untried:
+            tried = untried.pop()
+            other = replace(self, elided=(*best.elided, *tried))
             if (size := other.size_within(limit)) is not None:
                 best, limit = other, size
-            if len(best.elided) == len(copies):
-                break
+            elif len(tried) > 1 and len(copies) * len(self.every) <= _WORK:
+                half = len(tried) // 2
+                untried += [tried[half:], tried[:half]]
         return best
 
     def distinct(self, paths: Iterable[Path | None], seen: set[tuple[Segment, ...]]) -> Iterator[tuple[Stage, ...]]:

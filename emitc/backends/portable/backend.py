@@ -5,7 +5,7 @@ A node's kernel is the cheapest of those that the target can run, by `cost`; `--
 
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from emitc.backends.contract import PORTABLE, Backend, Candidate, Offer, Settings, costs_more
 from emitc.errors import EmitcError, Reason, RefusalKind, Where
@@ -36,6 +36,13 @@ class Known:
     costs: MutableMapping[tuple[int, str], tuple[BoundNode, float]] = field(default_factory=dict)
     kept_bytes: int | None = _KEPT_BYTES
 
+    def of(self, index: int) -> Self:
+        """What is known of one node, whose layers are all kept from here on."""
+        bound, rows = self.rows.get(index, (None, ()))
+        keys = [(index, name) for name in (PORTABLE, *(row.name for row in rows))]
+        layers = {key: self.layers[key] for key in keys if key in self.layers}
+        return replace(self, layers=layers, rows={index: (bound, rows)} if bound else {}, costs={}, kept_bytes=None)
+
 
 def cost_of(bound: BoundNode, target: Target, row: Variant | None = None) -> float:
     """Estimated cycles of one run of the node on the target by a variant; by the portable kernel where there is none."""
@@ -53,7 +60,7 @@ class Portable(Backend):
 
     def __init__(self, settings: Settings, known: Known | None = None) -> None:
         self._settings, self._target, self._wanted = settings, settings.target, settings.variants
-        self._known, self._recent = known or Known(), Known()
+        self.known, self._recent = known or Known(), Known()
 
     def supports(self, bound: BoundNode) -> str:
         return ""
@@ -158,7 +165,7 @@ class Portable(Backend):
 
     def _rows(self, bound: BoundNode) -> tuple[Variant, ...]:
         """The row of each variant that the node's operator offers it."""
-        known = self._known.rows.get(bound.node.index)
+        known = self.known.rows.get(bound.node.index)
         if known is not None and known[0] == bound:
             return known[1]
         kernel = kernel_of(bound)
@@ -166,15 +173,15 @@ class Portable(Backend):
         lookup = lookup_row(lambda node: self._plain(node, kernel))
         if kernel.elementwise and lookup.name not in kernel.variant_names:
             rows = (*rows, lookup)
-        self._known.rows[bound.node.index] = bound, rows
+        self.known.rows[bound.node.index] = bound, rows
         return rows
 
     def _cost(self, bound: BoundNode, row: Variant) -> float:
         """`cost_of` a variant, which does not depend on the target."""
         key = bound.node.index, row.name
-        known = self._known.costs.get(key)
+        known = self.known.costs.get(key)
         if known is None or known[0] != bound:
-            known = self._known.costs[key] = bound, cost_of(bound, self._target, row)
+            known = self.known.costs[key] = bound, cost_of(bound, self._target, row)
         return known[1]
 
     def _plain(self, bound: BoundNode, kernel: KernelDef) -> Layer:
@@ -185,13 +192,13 @@ class Portable(Backend):
     def _layer(self, bound: BoundNode, name: str, lower: Callable[[BoundNode], Layer | str]) -> Layer | str:
         """What a variant makes of a node; looked up where it was made before. Large layers are kept for one node only."""
         key = bound.node.index, name
-        known = self._known.layers.get(key) or self._recent.layers.get(key)
+        known = self.known.layers.get(key) or self._recent.layers.get(key)
         if known is not None and known[0] == bound:
             return known[1]
         layer = lower(bound)
-        most = self._known.kept_bytes
+        most = self.known.kept_bytes
         if most is None or isinstance(layer, str) or sum(table.size_bytes for table in layer.tables) <= most:
-            self._known.layers[key] = bound, layer
+            self.known.layers[key] = bound, layer
             return layer
         self._recent = Known({at: known for at, known in self._recent.layers.items() if at[0] == bound.node.index})
         self._recent.layers[key] = bound, layer
@@ -239,7 +246,7 @@ class FasterTarget:
         return {"target": self.name, "title": self.title, "estimated_factor": round(self.factor, 1)}
 
 
-def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTarget, ...]:
+def faster_targets(nodes: Iterable[BoundNode], known: Known, *, small: bool) -> tuple[FasterTarget, ...]:
     """The targets that bring at least LEAST_FACTOR, the largest factor first. small: as in `Settings`."""
     by_features: dict[tuple[str, ...], list[Target]] = {}
     for target in map(load_target, targets()):
@@ -247,9 +254,9 @@ def faster_targets(nodes: Iterable[BoundNode], *, small: bool) -> tuple[FasterTa
     by_features.pop((), None)
     costs: dict[tuple[str, ...], list[tuple[float, float]]] = {features: [] for features in by_features}
     for bound in nodes:
-        known = Known(kept_bytes=None)  # the variants of one node share most of what they compute
+        own_known = known.of(bound.node.index)  # the variants of one node share most of what they compute
         for features, (target, *_) in by_features.items():
-            own = Portable(Settings(target, small=small), known)
+            own = Portable(Settings(target, small=small), own_known)
             costs[features].append((cost_of(bound, target), own.least_cost(bound)))
     faster = []
     for features, alike in by_features.items():

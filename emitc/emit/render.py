@@ -28,8 +28,6 @@ from emitc.program import Program, Step
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 BACKENDS = Path(__file__).resolve().parent.parent / "backends"
 RUNTIME_VERSION = 1
-_READ = re.compile(r"\bp->(\w+)")
-"""A member of the parameter struct in the text of a kernel."""
 
 
 @cache
@@ -128,30 +126,24 @@ def _kernel_module(
     return _printed(env, step.template, step.spec, f"emitc_{step.kernel}", step.formula, types)
 
 
-@lru_cache(maxsize=1024)
-def _read(module: jinja2.environment.TemplateModule) -> frozenset[str]:
-    return frozenset([*_READ.findall(str(module)), *getattr(module, "layer_reads", "").split()])
-
-
 @jinja2.pass_environment
 def members(env: jinja2.Environment, step: Step) -> tuple[Param, ...]:
-    """The members of the step's parameter struct: those of its parameters that the kernel reads as `p->NAME`.
+    """The members of the step's parameter struct: its parameters, without those that the template's macro `unread` names.
 
     A layer carries all facts about its window or its output, because the scheduler reads them too. One kernel
-    specification may need fewer. A template's `layer_reads` names those that the layer's function reads. A plugin's kernel, and
-    a library's, has all parameters.
+    specification may need fewer.
     """
-    params = tuple(param for param in step.params if not step.separate or param.name not in step.stored)
-    module = _kernel_module(env, step)
-    whole = hasattr(module, "kernel") or step.template not in template_paths()
-    return tuple(param for param in params if whole or param.name in _read(module))
+    unread = getattr(_kernel_module(env, step), "unread", None)
+    names = set() if unread is None else set(str(unread(step.spec)).split())
+    names |= set(step.stored) if step.separate else set()
+    return tuple(param for param in step.params if param.name not in names)
 
 
 def _kernel(program: Program, step: Step) -> str:
     """The kernel of a step: the struct of its parameters, and the template's text.
 
-    A template that has something in front of the struct prints the struct itself. One that prints a function of a library
-    has a macro `kernel` instead.
+    A template that has something in front of the struct prints the struct itself, from `members`, and sets `own_struct`. One that
+    prints a function of a library has a macro `kernel` instead.
     """
     env = environment(program.templates)
     with _of_a_plugin(program, step.template):
@@ -159,7 +151,7 @@ def _kernel(program: Program, step: Step) -> str:
         if hasattr(module, "kernel"):
             values = {"f": step.spec, "e": step.formula, "members": own}
             return str(module.kernel(**{name: values[name] for name in module.kernel.arguments}))
-        if not own or f"struct {struct} {{" in str(module):
+        if not own or hasattr(module, "own_struct"):
             return str(_kernel_module(env, step, own))
         return f"{env.globals['c'].struct(struct, own)}\n\n{module}"  # type: ignore[attr-defined]
 

@@ -311,7 +311,7 @@ DECIDING = frozenset({"dtype", "c_type", "op_type", "op", "target", "template", 
 def _names_a_kernel(node: jinja2.nodes.Assign) -> bool:
     """Whether an assignment is `"emitc_..." ~ f.suffix`, or states arguments, layer function or <math.h>."""
     value = node.node
-    if isinstance(node.target, jinja2.nodes.Name) and node.target.name in ("arguments", "layer", "layer_reads", "math"):
+    if isinstance(node.target, jinja2.nodes.Name) and node.target.name in ("arguments", "layer", "math", "own_struct"):
         return isinstance(value, jinja2.nodes.Const | jinja2.nodes.Getattr)
     if not isinstance(value, jinja2.nodes.Concat) or len(value.nodes) != 2:
         return False

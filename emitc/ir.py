@@ -148,6 +148,11 @@ class Quantization:
         """Whether one scale serves the whole tensor."""
         return len(self.scales) == 1
 
+    def spread(self, rank: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Scales and zero points in a shape that broadcasts against a tensor of `rank` dimensions."""
+        shape = () if self.per_tensor else tuple(-1 if i == self.axis else 1 for i in range(rank))
+        return np.array(self.scales, np.float32).reshape(shape), np.array(self.zero_points, np.int64).reshape(shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:

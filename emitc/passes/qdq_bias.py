@@ -37,9 +37,7 @@ class Fitted:
 
 def _centred(w: Tensor, q: Quantization) -> Int64:
     """Weights less their zero points."""
-    spread = tuple(-1 if i == q.axis else 1 for i in range(len(w.shape)))
-    zeros = np.array(q.zero_points, np.int64).reshape(() if q.per_tensor else spread)
-    return np.asarray(w.array().astype(np.int64) - zeros)
+    return np.asarray(w.array().astype(np.int64) - q.spread(len(w.shape))[1])
 
 
 @dataclass(frozen=True, slots=True)

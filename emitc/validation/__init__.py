@@ -79,8 +79,7 @@ def _stands_for(tensor: Tensor, stored_values: Array, real: Array) -> Array:
     """Which quantized elements are the nearest ones to real values."""
     q, (least, most) = tensor.quantization, tensor.dtype.range
     assert q is not None
-    shape = [-1 if i == q.axis else 1 for i in range(len(tensor.shape))] if not q.per_tensor else []
-    scales, zeros = (np.array(v, np.float64).reshape(shape) for v in (q.scales, q.zero_points))
+    scales, zeros = (values.astype(np.float64) for values in q.spread(len(tensor.shape)))
     stored = stored_values.astype(np.float64).reshape(tensor.shape)
     exact = real.astype(np.float64).reshape(tensor.shape) / scales + zeros
     near = np.abs(stored - np.clip(exact, least, most)) <= 0.5 + 1e-3

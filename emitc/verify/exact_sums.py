@@ -43,7 +43,7 @@ def steps_of_sums(bound: BoundNode, operands: Sequence[Array | None]) -> tuple[F
     x, w = (_centred(bound.input(i), operands[i]) for i in (0, 1))
     if x is None or w is None or first is None or second is None:
         return None
-    unit = first.scale * _along(second, second.scales, w.ndim)
+    unit = first.scale * second.spread(w.ndim)[0].astype(np.float64)
     sums, terms = _summed(bound, x, w * unit)
     magnitudes, _ = _summed(bound, np.abs(x), np.abs(w * unit))
     bias = bound.optional(BIAS) if len(bound.inputs) > BIAS else None
@@ -62,14 +62,8 @@ def _centred(tensor: Tensor, value: Array | None) -> Float64 | None:
     array = tensor.array() if value is None and tensor.is_constant else value
     if array is None or tensor.quantization is None:
         return None
-    q = tensor.quantization
-    return np.asarray(array.astype(np.float64).reshape(tensor.shape) - _along(q, q.zero_points, len(tensor.shape)))
-
-
-def _along(q: Quantization, values: Sequence[float], rank: int) -> Float64:
-    """Values of each channel in a shape that broadcasts against a tensor of that rank."""
-    vector = np.array(values, np.float64)
-    return vector if q.per_tensor else vector.reshape(tuple(-1 if i == q.axis else 1 for i in range(rank)))
+    _, zero_points = tensor.quantization.spread(len(tensor.shape))
+    return np.asarray(array.astype(np.float64).reshape(tensor.shape) - zero_points)
 
 
 def _full(bound: BoundNode, weights: Float64) -> Float64:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from emitc.errors import EXPORT_AGAIN, EmitcError, Where
 from emitc.frontends.onnx.numbers import require_differences, require_range
@@ -171,7 +170,7 @@ def _quantization(rewriter: SourceRewriter, node: RewriterNode, part: _Part, tar
     quantization = Quantization(scales, zeros, axis % rank if rank else 0)
     if tensor.dtype == "int32":
         values = None if tensor.data is None else tensor.array().astype(np.int64)
-        require_differences(node.op_type, values, _spread(quantization, rank)[1], source.where(tensor))
+        require_differences(node.op_type, values, quantization.spread(rank)[1], source.where(tensor))
     return quantization
 
 
@@ -368,17 +367,11 @@ def _remember_unsigned(rewriter: SourceRewriter) -> None:
             node.attributes["unsigned"] = 1
 
 
-def _spread(q: Quantization, rank: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Scales and zero points in a shape that broadcasts against a tensor of `rank` dimensions."""
-    shape = () if q.per_tensor else tuple(-1 if i == q.axis else 1 for i in range(rank))
-    return np.array(q.scales, np.float32).reshape(shape), np.array(q.zero_points, np.int64).reshape(shape)
-
-
 def _real(tensor: SourceTensor | None) -> Array | None:
     """The real values of a quantized constant."""
     if tensor is None or tensor.quantization is None:
         return None
-    scale, zero = _spread(tensor.quantization, len(tensor.shape))
+    scale, zero = tensor.quantization.spread(len(tensor.shape))
     return np.asarray((tensor.array().astype(np.int64) - zero).astype(np.float32) * scale)
 
 
@@ -397,7 +390,7 @@ def _fold_constants(rewriter: SourceRewriter) -> None:
         if value is None or target is None or target.quantization is None or value.dtype != np.float32:
             nodes.append(node)
             continue
-        scale, zero = _spread(target.quantization, len(target.shape))
+        scale, zero = target.quantization.spread(len(target.shape))
         info = np.iinfo(target.dtype)
         with np.errstate(all="ignore"):
             whole = np.nan_to_num(np.rint(value.astype(np.float32) / scale).astype(np.float64), posinf=1e9, neginf=-1e9)

@@ -70,9 +70,7 @@ def _real_slope(bound: BoundNode) -> Float32:
     slope = bound.input(1)
     q = slope.quantization
     assert q
-    spread = (-1,) + (1,) * (len(slope.shape) - 1 - q.axis) if not q.per_tensor else ()
-    zero_points = np.array(q.zero_points, np.int64).reshape(spread)
-    scales = np.array(q.scales, np.float32).reshape(spread)
+    scales, zero_points = q.spread(len(slope.shape))
     return np.asarray((slope.array().astype(np.int64) - zero_points).astype(np.float32) * scales)
 
 

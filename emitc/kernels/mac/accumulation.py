@@ -288,10 +288,8 @@ def weights_of(bound: BoundNode) -> Array:
     assert w.quantization
     if not any(w.quantization.zero_points):
         return w.array()
-    zero_points = np.array(w.quantization.zero_points, np.int16)
-    if not w.quantization.per_tensor:
-        zero_points = zero_points.reshape(tuple(-1 if i == w.quantization.axis else 1 for i in range(len(w.shape))))
-    return np.asarray(w.array().astype(np.int16) - zero_points)
+    _, zero_points = w.quantization.spread(len(w.shape))
+    return np.asarray(w.array().astype(np.int16) - zero_points.astype(np.int16))
 
 
 def raw_weights(bound: BoundNode) -> tuple[Array, tuple[int, ...]] | None:

@@ -36,13 +36,13 @@ Source        ONNX's specification of Cast.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Shape, Tensor
+from emitc.ir import Array, BoundNode, DType, Numerics, Op, Quantization, Tensor
 from emitc.kernels.contract import (
     Condition,
     KernelDef,
@@ -90,11 +90,6 @@ class Dequantize(Op):
     """To real values."""
 
 
-def _quantization(tensor: Tensor) -> Quantization:
-    assert tensor.quantization
-    return tensor.quantization
-
-
 def _require_scales(bound: BoundNode, tensor: Tensor) -> None:
     """Refuses a quantized tensor without scale, or with scales that do not fit its axis."""
     q = tensor.quantization
@@ -103,11 +98,9 @@ def _require_scales(bound: BoundNode, tensor: Tensor) -> None:
         raise illegal(bound, what, "one, or one for each slice of an axis", tensor=tensor)
 
 
-def _spread(tensor: Tensor) -> tuple[NDArray[np.float32], Int64]:
-    """Scales and zero points in a shape that broadcasts against the tensor."""
-    q = _quantization(tensor)
-    shape = tuple(-1 if i == q.axis else 1 for i in range(len(tensor.shape))) if not q.per_tensor else ()
-    return np.array(q.scales, np.float32).reshape(shape), np.array(q.zero_points, np.int64).reshape(shape)
+def _quantization(tensor: Tensor) -> Quantization:
+    assert tensor.quantization
+    return tensor.quantization
 
 
 def check_quantize(bound: BoundNode) -> None:
@@ -142,7 +135,7 @@ def check_dequantize(bound: BoundNode) -> None:
 
 def _from_real(bound: BoundNode, x: NDArray[np.float32]) -> Array:
     y = bound.output
-    scale, zero_point = _spread(y)
+    scale, zero_point = _quantization(y).spread(len(y.shape))
     with np.errstate(all="ignore"):
         ratio = (x / scale).astype(np.float64)
     if bound.node.op.numerics.float_scale:
@@ -171,7 +164,7 @@ def quantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tupl
 
 def dequantize_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The product in float32: its factors are exact there, so that it is rounded once."""
-    scale, zero_point = _spread(bound.input(0))
+    scale, zero_point = _quantization(bound.input(0)).spread(len(bound.output.shape))
     centred = (pointwise.operand(bound, inputs, 0).astype(np.int64) - zero_point).astype(np.float32)
     with np.errstate(over="ignore"):  # infinite then, as in the C
         return (np.asarray(scale * centred, np.float32),)
@@ -275,11 +268,6 @@ def _check_dynamic(bound: BoundNode) -> None:
         raise unsupported(bound, what, why, "export the model again")
 
 
-def _dynamic_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """The input's shape, and two single values."""
-    return bound.input(0).shape, (), ()
-
-
 def quantized_by_range(x: Float32) -> tuple[Array, np.float32, int]:
     """y, scale and zero point by the specification in float32; rint of a quotient is exact in float64 as well."""
     with np.errstate(all="ignore"):
@@ -299,10 +287,13 @@ def _dynamic_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tupl
     return y, np.asarray(scale, np.float32), np.asarray(zero_point, np.uint8)
 
 
-def _lower_dynamic(bound: BoundNode) -> Layer:
-    """Two passes; y may lie over x, whose elements are four times as wide."""
-    params = (Param("count", "int32_t", bound.input(0).elements),)
-    return Layer("quantization/dynamic_quantize", "portable", (0,), params=params, overlaps=(in_step(bound),))
+def _in_step(template: str) -> Callable[[BoundNode], Layer]:
+    """The lowering to a template that takes the number of elements alone; y may lie over x, as its elements are no wider."""
+    return lambda bound: Layer(template, params=integers(count=bound.output.elements), overlaps=(in_step(bound),))
+
+
+_lower_dynamic = _in_step("quantization/dynamic_quantize")
+"""Two passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,12 +321,7 @@ def _check_sign(bound: BoundNode) -> None:
 
 def _sign_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """128 more or less."""
-    return ((pointwise.operand(bound, inputs, 0).astype(np.int16) + _bias(bound)).astype(bound.output.dtype.value),)
-
-
-def _lower_sign(bound: BoundNode) -> Layer:
-    params = (Param("count", "int32_t", bound.output.elements),)
-    return Layer("quantization/rebias", "portable", (0,), params=params, overlaps=(in_step(bound),))
+    return ((operand(bound, inputs, 0).astype(np.int16) + _bias(bound)).astype(bound.output.dtype.value),)
 
 
 _TO_REALS = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
@@ -357,10 +343,6 @@ def _cast_from_onnx(node: SourceNode) -> Parsed:
     """Cast; of CastLike's second operand only the type counts, which the output has already."""
     node.counts((2, 2) if node.kind == "CastLike" else (1, 1))
     return Parsed(Cast())
-
-
-def _check_cast(bound: BoundNode) -> None:
-    """Nothing to refuse: all types have code."""
 
 
 def _cast_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -434,7 +416,7 @@ KERNELS = (
     ),
     KernelDef(
         DynamicQuantize, "float32 to uint8 by the range of the values", (DType.FLOAT32,), (), None, _check_dynamic,
-        _dynamic_reference, _lower_dynamic, output_shapes=_dynamic_shapes,
+        _dynamic_reference, _lower_dynamic, output_shapes=lambda bound: (bound.input(0).shape, (), ()),
         onnx=("DynamicQuantizeLinear",), from_onnx=parser(DynamicQuantize(), outputs=3),
         variants=(
             Variant(
@@ -450,14 +432,14 @@ KERNELS = (
         tflite={"ShiftSign": pointwise.parser_of(ShiftSign, tflite=Numerics.TFLITE)},
         check=_check_sign,
         reference=_sign_reference,
-        lower=_lower_sign,
+        lower=_in_step("quantization/rebias"),
         onnx={"ShiftSign": pointwise.parser_of(ShiftSign)},
         elementwise=True,
     ),
     KernelDef(
         # CAST of TFLite takes the numbers as they are, whatever scale they have.
-        Cast, "elements as another type", tuple(DType), ("CAST",), parser_of(Cast, tflite=Numerics.PLAIN), _check_cast,
-        _cast_reference, _lower_cast,
+        Cast, "elements as another type", tuple(DType), ("CAST",), parser_of(Cast, tflite=Numerics.PLAIN),
+        reference=_cast_reference, lower=_lower_cast,
         onnx=("Cast", "CastLike"), from_onnx=_cast_from_onnx, elementwise=True,
         variants=(
             Variant(

@@ -46,6 +46,7 @@ from emitc.kernels.contract import (
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.shared import int16x8, pointwise
 from emitc.kernels.shared.pointwise import byte_table, require_activation, require_factor
+from emitc.kernels.shared.sigmoid_table import Interpolation
 from emitc.layer import Layer
 from emitc.numerics import gemmlowp
 from emitc.numerics.float_functions import FUNCTIONS, RealFunction
@@ -351,7 +352,7 @@ def results(bound: BoundNode, q: Int64) -> Int64:
     return _rescaled(bound, q)
 
 
-def _sigmoidal_int16(bound: BoundNode) -> quantized_functions.Interpolation:
+def _sigmoidal_int16(bound: BoundNode) -> Interpolation:
     """Refuses an input scale that no multiplier holds."""
     interpolation = quantized_functions.interpolation(bound.input(0).scale, tanh=isinstance(bound.node.op, Tanh))
     if interpolation is None:

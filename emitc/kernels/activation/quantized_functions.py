@@ -22,7 +22,6 @@ Source  TFLite Micro's kernels, measured: both factors are computed in double; E
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,63 +29,17 @@ from emitc.ir import BoundNode, DType
 from emitc.kernels.contract import out_of_proportion, require_quantization
 from emitc.kernels.shared.int16x8 import require_symmetric
 from emitc.kernels.shared.pointwise import byte_table, formula_of, half_away, pointwise_layer, require_factor
-from emitc.kernels.shared.sigmoid_table import SIGMOID, sigmoid_table
+from emitc.kernels.shared.sigmoid_table import Interpolation, sigmoid_of, tanh_of
 from emitc.layer import Formula, Layer, Param, in_step, integers
 from emitc.numerics.float_functions import FUNCTIONS
 from emitc.numerics.gemmlowp import inverse_root
 from emitc.numerics.requantize import BYTES, Clamp, Float32, Int64, Multiplier, multiplier_of, requantize
 
-_ENTRIES = len(SIGMOID)
 _UNITS = 4096.0 * 3.0
 _MULTIPLIER_MAX = 32767
 _LAST_SHIFT = 30
 _POWER_TOLERANCE = 1e-3
 """How far the logarithm of a scale may lie from an integer for the scale to count as a power of two."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interpolation:
-    """How LOGISTIC or TANH reads the table.
-
-    v = (x * multiplier + rounding) >> right; the table at |v| >> bits, with the bits below as the weight of the next
-    entry; at the table's end `saturated`. y is (above + that) >> output_right, or (below - that) >> output_right for negative v.
-    """
-
-    multiplier: int
-    right: int
-    bits: int
-    saturated: int
-    above: int
-    below: int
-    output_right: int
-
-    @property
-    def rounding(self) -> int:
-        """Half of what is shifted out."""
-        return 1 << (self.right - 1) if self.right > 0 else 0
-
-    def apply(self, q: Int64) -> Int64:
-        v = (q * self.multiplier + self.rounding) >> self.right
-        table = np.array((*SIGMOID, 0), np.int64)
-        index = np.minimum(np.abs(v) >> self.bits, _ENTRIES - 1)
-        rest = np.abs(v) & ((1 << self.bits) - 1)
-        between = (table[index] << self.bits) + rest * (table[index + 1] - table[index])
-        sigmoid = np.where(index < _ENTRIES - 1, between, self.saturated)
-        return np.asarray(np.where(v >= 0, self.above + sigmoid, self.below - sigmoid) >> self.output_right, np.int64)
-
-    def layer(self, bound: BoundNode) -> Layer:
-        params = integers(
-            count=bound.output.elements,
-            multiplier=(self.multiplier, "to units of 1/12288, with the right shift"),
-            rounding=self.rounding,
-            right=self.right,
-            bits=(self.bits, "of the share of the next entry"),
-            saturated=self.saturated,
-            above=self.above,
-            below=self.below,
-            output_right=self.output_right,
-        )
-        return Layer("activation/sigmoid_s16", "portable", (0,), (sigmoid_table(),), params, overlaps=(in_step(bound),))
 
 
 def _power(scale: float) -> int | None:
@@ -115,9 +68,7 @@ def interpolation(scale: float, *, tanh: bool) -> Interpolation | None:
         if factor >= _MULTIPLIER_MAX + 1:
             return None
         multiplier = math.floor(factor)
-    if tanh:
-        return Interpolation(multiplier, right, 8, 0xFFFF << 8, (1 << 7) - (1 << 23), (1 << 23) + (1 << 7) - 1, 8)
-    return Interpolation(multiplier, right, 9, 0x7FFF << 10, 1 << 9, (1 << 25) + (1 << 9) - 1, 10)
+    return (tanh_of if tanh else sigmoid_of)(multiplier, right)
 
 
 def rectifier_layer(bound: BoundNode, identity: Multiplier, clamp: Clamp) -> Layer:

@@ -237,16 +237,6 @@ def check_negation(bound: BoundNode) -> None:
     require_types(bound, [(t, t) for t in (DType.BOOL, *integers)], "bool and integers" if integers else "bool")
 
 
-def negation_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's inversion: of a bool its opposite, of an integer all bits."""
-    return (np.invert(operand(bound, inputs, 0)),)
-
-
-def lower_negation(bound: BoundNode) -> Layer:
-    """x ^ 1, or x with every bit turned over."""
-    return pointwise_layer(bound, _OPPOSITE if bound.output.dtype is DType.BOOL else _COMPLEMENT)
-
-
 def _is_inf_from_onnx(node: SourceNode) -> Parsed:
     node.counts((1, 1))
     flags = (bool(node.integer("detect_negative", 1)), bool(node.integer("detect_positive", 1)))
@@ -258,19 +248,15 @@ def check_predicate(bound: BoundNode) -> None:
     require_types(bound, types, "float32 and float64")
 
 
-def predicate_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's isnan, or an infinity that counts."""
-    x, op = operand(bound, inputs, 0), bound.node.op
-    if not isinstance(op, IsInf):
-        return (np.isnan(x),)
+def _is_inf_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+    """An infinity that counts."""
+    x, op = operand(bound, inputs, 0), bound.op(IsInf)
     return (np.isinf(x) & np.where(np.signbit(x), op.negative, op.positive),)
 
 
-def lower_predicate(bound: BoundNode) -> Layer:
-    """A comparison with itself, or with both infinities."""
-    op = bound.node.op
-    if not isinstance(op, IsInf):
-        return pointwise_layer(bound, _IS_NAN)
+def _lower_is_inf(bound: BoundNode) -> Layer:
+    """A comparison with both infinities."""
+    op = bound.op(IsInf)
     members = (Param("negative", "uint8_t", int(op.negative)), Param("positive", "uint8_t", int(op.positive)))
     return pointwise_layer(bound, _IS_INF, members)
 
@@ -357,17 +343,8 @@ def _table_results(bound: BoundNode) -> Int64:
     return np.array(bound.op(ByteTable).results, np.int64)
 
 
-def _check_table(bound: BoundNode) -> None:
-    require_dtypes(bound, [(DType.INT8, DType.INT8)])
-    assert len(_table_results(bound)) == TABLE_ENTRIES
-
-
 def _table_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     return (_table_results(bound).astype(np.int8)[operand(bound, inputs, 0).astype(np.int64) + TABLE_ENTRIES // 2],)
-
-
-def _lower_table(bound: BoundNode) -> Layer:
-    return byte_table(bound, 0, _table_results(bound))
 
 
 KERNELS = (
@@ -391,23 +368,27 @@ KERNELS = (
     ),
     KernelDef(
         Negation, "logical not, or every bit turned over", (DType.BOOL, *SIGNED, *UNSIGNED), ("LOGICAL_NOT",),
-        parser_of(Negation, tflite=Numerics.PLAIN), check_negation, negation_reference, lower_negation,
+        parser_of(Negation, tflite=Numerics.PLAIN), check_negation,
+        lambda bound, inputs: (np.invert(operand(bound, inputs, 0)),),
+        lambda bound: pointwise_layer(bound, _OPPOSITE if bound.output.dtype is DType.BOOL else _COMPLEMENT),
         tflite_dtypes=(DType.BOOL,), onnx=("Not", "BitwiseNot"), from_onnx=parser_of(Negation), elementwise=True,
     ),
     KernelDef(
         IsNaN, "whether a value is not a number", (DType.FLOAT32, DType.FLOAT64), (), None, check_predicate,
-        predicate_reference, lower_predicate, onnx=("IsNaN",), from_onnx=parser_of(IsNaN), elementwise=True,
+        lambda bound, inputs: (np.isnan(operand(bound, inputs, 0)),), lambda bound: pointwise_layer(bound, _IS_NAN),
+        onnx=("IsNaN",), from_onnx=parser_of(IsNaN), elementwise=True,
     ),
     KernelDef(
         IsInf, "whether a value is infinite", (DType.FLOAT32, DType.FLOAT64), (), None, check_predicate,
-        predicate_reference, lower_predicate, onnx=("IsInf",), from_onnx=_is_inf_from_onnx, elementwise=True,
+        _is_inf_reference, _lower_is_inf, onnx=("IsInf",), from_onnx=_is_inf_from_onnx, elementwise=True,
     ),
     KernelDef(
         Clip, "values limited to a range; of quantized bytes by table", (DType.FLOAT32, DType.INT8, *SIGNED[1:], *UNSIGNED), (),
         None, _check_clip, _clip_reference, _lower_clip, onnx=("Clip",), from_onnx=_clip_from_onnx, elementwise=True,
     ),
     KernelDef(
-        ByteTable, "any function of one byte, as a table", (DType.INT8,), (), None, _check_table, _table_reference, _lower_table,
-        elementwise=True,
+        ByteTable, "any function of one byte, as a table", (DType.INT8,), (), None,
+        lambda bound: require_dtypes(bound, [(DType.INT8, DType.INT8)]), _table_reference,
+        lambda bound: byte_table(bound, 0, _table_results(bound)), elementwise=True,
     ),
 )  # fmt: skip

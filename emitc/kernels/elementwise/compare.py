@@ -88,14 +88,9 @@ _OPERATIONS: Mapping[str, _Relation] = {
 }
 
 
-_TFLITE_RELATIONS: Mapping[str, str] = {
-    "EQUAL": "Equal",
-    "NOT_EQUAL": "NotEqual",
-    "LESS": "Less",
-    "LESS_EQUAL": "LessOrEqual",
-    "GREATER": "Greater",
-    "GREATER_EQUAL": "GreaterOrEqual",
-}
+_TFLITE_RELATIONS = dict(
+    zip(("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"), _RELATIONS, strict=True)
+)
 _TFLITE_OPERATIONS: Mapping[str, str] = {"LOGICAL_AND": "And", "LOGICAL_OR": "Or"}
 _TFLITE_TYPES = (DType.FLOAT32, DType.INT32, DType.INT64, DType.UINT32)
 
@@ -221,7 +216,7 @@ def _function(bound: BoundNode) -> np.ufunc:
     return np.minimum if isinstance(bound.node.op, Minimum) else np.maximum
 
 
-def _folded(bound: BoundNode, inputs: Sequence[Array | None]) -> Array:
+def _extremum_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The operands compared one after the other; a NaN wins, and of equal values the later one."""
     smaller = isinstance(bound.node.op, Minimum)
     result = operand(bound, inputs, 0)
@@ -230,14 +225,7 @@ def _folded(bound: BoundNode, inputs: Sequence[Array | None]) -> Array:
         stays = (result < other) if smaller else (result > other)  # type: ignore[operator]
         wins = stays if bound.node.op.numerics is Numerics.PLAIN else stays | (result != result)
         result = np.where(wins, result, other)
-    return result
-
-
-def _extremum_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """numpy's minimum or maximum of two quantized operands; of others each operand in turn."""
-    if bound.node.op.numerics.float_scale:
-        return (_folded(bound, inputs),)
-    return (np.asarray(_function(bound)(operand(bound, inputs, 0), operand(bound, inputs, 1))),)
+    return (result,)
 
 
 _FORMULAS = {
@@ -293,15 +281,6 @@ def _check_where(bound: BoundNode) -> None:
         require_same_quantization(bound, bound.input(2), bound.output)
 
 
-def _where_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    condition, a, b = (operand(bound, inputs, i) for i in range(3))
-    return (np.where(condition, a, b),)
-
-
-def _lower_where(bound: BoundNode) -> Layer:
-    return broadcast_layer(bound, "elementwise/where", operands=(0, 1, 2))
-
-
 KERNELS = (
     KernelDef(
         Compare, "comparison of two tensors, broadcasting", tuple(DType), tuple(_TFLITE_RELATIONS), _compare,
@@ -317,7 +296,9 @@ KERNELS = (
     _extremum(Maximum, "MAXIMUM", "elementwise maximum, broadcasting", "Max"),
     KernelDef(
         Where, "choice between two tensors by a third, broadcasting", tuple(DType), ("SELECT", "SELECT_V2"),
-        _where_from_tflite, _check_where, _where_reference, _lower_where, output_shapes=output_shapes, onnx=("Where",),
-        from_onnx=parser_of(Where, 3), elementwise=True,
+        _where_from_tflite, _check_where,
+        lambda bound, inputs: (np.where(*(operand(bound, inputs, i) for i in range(3))),),
+        lambda bound: broadcast_layer(bound, "elementwise/where", operands=(0, 1, 2)), output_shapes=output_shapes,
+        onnx=("Where",), from_onnx=parser_of(Where, 3), elementwise=True,
     ),
 )  # fmt: skip

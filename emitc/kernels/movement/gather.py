@@ -79,10 +79,6 @@ def _from_tflite(node: SourceNode) -> Parsed:
     return _parsed(replace(op, indices=None, batch_dims=batch) if batch else op)
 
 
-def _from_onnx(node: SourceNode) -> Parsed:
-    return _parsed(_op(node))
-
-
 def _parsed(op: Gather) -> Parsed:
     return Parsed(op, (0, _INDICES) if op.indices is None else (0,))
 
@@ -129,14 +125,16 @@ def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return ((*shape[: op.axis], *op.shape[op.batch_dims :], *shape[op.axis + 1 :]),)
 
 
+def _inside(indices: Array, size: int) -> Int64:
+    """Indices from the front, limited to a dimension of that size."""
+    stated = indices.astype(np.int64)
+    return np.clip(np.where(stated < 0, stated + size, stated), 0, size - 1)
+
+
 def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     op, (_, size, _) = bound.op(Gather), _blocks(bound)
     x = operand(bound, inputs, 0)
-    if op.indices is not None:
-        indices = np.array(op.indices)
-    else:
-        stated = np.asarray(operand(bound, inputs, _INDICES), np.int64)
-        indices = np.clip(np.where(stated < 0, stated + size, stated), 0, size - 1)
+    indices = _inside(operand(bound, inputs, _INDICES), size) if op.indices is None else np.array(op.indices)
     batches = math.prod(op.shape[: op.batch_dims])
     pairs = zip(x.reshape(batches, *_blocks(bound)), indices.reshape(batches, -1), strict=True)
     values = np.stack([picked(part, _positions(bound, chosen)) for part, chosen in pairs])
@@ -263,11 +261,9 @@ def _check_lookup(bound: BoundNode) -> None:
 
 
 def _lookup_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    indices, table = operand(bound, inputs, 0).astype(np.int64), operand(bound, inputs, _TABLE)
-    rows = table[np.clip(np.where(indices < 0, indices + len(table), indices), 0, len(table) - 1)]
-    if not _hybrid(bound):
-        return (rows,)
-    return (rows.astype(np.float32) * np.float32(bound.input(_TABLE).scale),)
+    table = operand(bound, inputs, _TABLE)
+    rows = table[_inside(operand(bound, inputs, 0), len(table))]
+    return (rows.astype(np.float32) * np.float32(bound.input(_TABLE).scale) if _hybrid(bound) else rows,)
 
 
 def _lower_lookup(bound: BoundNode) -> Layer:
@@ -289,7 +285,7 @@ KERNELS = (
         Gather,
         "slices of a tensor chosen by indices",
         tflite={"GATHER": _from_tflite},
-        onnx={"Gather": _from_onnx},
+        onnx={"Gather": lambda node: _parsed(_op(node))},
         check=_check,
         reference=_reference,
         lower=_lower,

@@ -23,9 +23,10 @@ version 1 and from 13 on; without them the parts are equal, except for the last 
 Errors  parts that are left out among the outputs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +82,7 @@ def _check_concatenation(bound: BoundNode) -> None:
     if _keeps_values(bound) and y.dtype is DType.INT8:
         _check_rescaled(bound)
         return
-    check_parts(bound, len(bound.inputs))
+    check_parts(bound)
 
 
 def _require_fitting(bound: BoundNode) -> None:
@@ -102,7 +103,7 @@ def _other_sizes(shape: Shape, axis: int) -> Shape:
 def _check_rescaled(bound: BoundNode) -> None:
     inputs = [bound.input(i) for i in range(len(bound.inputs))]
     require_quantization(bound, *inputs, bound.output)
-    require_few(bound, len(inputs))
+    require_few(bound)
     for tensor in inputs:
         if tensor.dtype is not DType.INT8:
             what = f"of int8 and {tensor.dtype.value} is not supported"
@@ -144,10 +145,6 @@ def _concatenation_reference(bound: BoundNode, inputs: Sequence[Array | None]) -
 
 def _lower_concatenation(bound: BoundNode) -> Layer:
     return join_layer(bound, bound.op(Concatenation).axis, partial(_rescaled, bound) if _keeps_values(bound) else None)
-
-
-def _transposed_concatenation(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
-    return replace(bound.op(Concatenation), axis=permutation[bound.op(Concatenation).axis])
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +193,6 @@ def _axis(bound: BoundNode) -> int:
     return bound.op(Stack).axis
 
 
-def _check_stack(bound: BoundNode) -> None:
-    check_parts(bound, max(len(bound.inputs), len(bound.outputs)))
-
-
 def _pack_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     axis, shape = _axis(bound), bound.input(0).shape
     return ((*shape[:axis], len(bound.inputs), *shape[axis:]),)
@@ -208,19 +201,6 @@ def _pack_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 def _unpack_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     axis, shape = _axis(bound), bound.input(0).shape
     return ((*shape[:axis], *shape[axis + 1 :]),) * len(bound.outputs)
-
-
-def _unpack_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    x = operand(bound, inputs, 0)
-    return tuple(np.take(x, i, _axis(bound)) for i in range(len(bound.outputs)))
-
-
-def _pack_lower(bound: BoundNode) -> Layer:
-    return join_layer(bound, _axis(bound))
-
-
-def _unpack_lower(bound: BoundNode) -> Layer:
-    return split_layer(bound, _axis(bound))
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,53 +283,50 @@ def _split_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[
     return tuple(np.split(operand(bound, inputs, 0), np.cumsum(op.sizes)[:-1], op.axis))
 
 
-def _lower_split(bound: BoundNode) -> Layer:
-    return split_layer(bound, bound.op(Split).axis)
+def _kernel(op: type[Op], summary: str, lower: Callable[[BoundNode], Layer], **fields: Any) -> KernelDef:
+    """A definition whose layers have the variants of joined and cut tensors. fields: further ones of it."""
+    return KernelDef(op, summary, lower=lower, variants=variants(lower), **fields)
 
 
 _split = partial(
-    KernelDef,
-    check=lambda bound: check_parts(bound, len(bound.outputs)),
+    _kernel,
+    lower=lambda bound: split_layer(bound, bound.op(Split).axis),
+    check=check_parts,
     reference=_split_reference,
-    lower=_lower_split,
     output_shapes=_split_shapes,
-    variants=variants(_lower_split),
 )
 
 
 KERNELS = (
-    KernelDef(
+    _kernel(
         Concatenation,
         "tensors one after the other along an axis",
+        _lower_concatenation,
         tflite={"CONCATENATION": _concatenation_from_tflite},
         onnx={"Concat": _concatenation_from_onnx},
         check=_check_concatenation,
         reference=_concatenation_reference,
-        lower=_lower_concatenation,
         output_shapes=_concatenation_shapes,
-        transposed=_transposed_concatenation,
+        transposed=lambda bound, order: replace(bound.op(Concatenation), axis=order[bound.op(Concatenation).axis]),
         all_data=True,
-        variants=variants(_lower_concatenation),
     ),
-    KernelDef(
+    _kernel(
         Pack,
         "tensors stacked along a new axis",
+        lambda bound: join_layer(bound, _axis(bound)),
         tflite={"PACK": _pack_from_tflite},
-        check=_check_stack,
+        check=check_parts,
         reference=lambda bound, inputs: (np.stack([x for x in inputs if x is not None], _axis(bound)),),
-        lower=_pack_lower,
         output_shapes=_pack_shapes,
-        variants=variants(_pack_lower),
     ),
-    KernelDef(
+    _kernel(
         Unpack,
         "splits a tensor along an axis",
+        lambda bound: split_layer(bound, _axis(bound)),
         tflite={"UNPACK": _unpack_from_tflite},
-        check=_check_stack,
-        reference=_unpack_reference,
-        lower=_unpack_lower,
+        check=check_parts,
+        reference=lambda bound, inputs: tuple(np.moveaxis(operand(bound, inputs, 0), _axis(bound), 0)),
         output_shapes=_unpack_shapes,
-        variants=variants(_unpack_lower),
     ),
     _split(
         Split,

@@ -267,19 +267,9 @@ def _check(bound: BoundNode) -> None:
     if isinstance(bound.node.op, BorderPad):
         _check_border(bound)
         return
-    if bound.node.op.numerics is Numerics.TFLITE:
-        byte_moves.require_same_type(bound)
-    else:
-        _check_onnx(bound)
-    byte_moves.require_depth(bound, _walk(bound))
-
-
-def _check_onnx(bound: BoundNode) -> None:
-    x = bound.input(0)
-    byte_moves.require_same_values(bound, x, bound.output)
-    value = bound.optional(_VALUE)
-    computed = value is not None and not value.is_constant
-    if value is not None and computed and (value.dtype, value.quantization) != (x.dtype, x.quantization):
+    byte_moves.check_walk(replace(bound, inputs=bound.inputs[:1]), _walk(bound))
+    x, value = bound.input(0), bound.optional(_VALUE)
+    if value and not value.is_constant and (value.dtype, value.quantization) != (x.dtype, x.quantization):
         what = "with a computed value of another quantization is not supported"
         raise unsupported(bound, what, "the value is copied", "export the model with a constant padding value", value)
 

@@ -59,9 +59,7 @@ def written_out(
         what = "with an ellipsis for no dimension is not supported"
         why = "LiteRT takes it for one all the same, and leaves out a position after it"
         raise node.unsupported(what, why, "export the model without the ellipsis")
-    begins: list[int] = []
-    ends: list[int] = []
-    steps: list[int] = []
+    rows: list[tuple[int, ...]] = []
     bits = [0, 0, 0]
     inserted: list[int] = []
     place = 0
@@ -73,14 +71,13 @@ def written_out(
             continue
         whole = i in dots or i == count
         for _ in range(covered if whole else 1):
-            axis = len(begins)
-            begins.append(0 if whole else lists[0][i])
-            ends.append(0 if whole else lists[1][i])
-            steps.append(1 if whole else lists[2][i])
+            axis = len(rows)
+            rows.append((0, 0, 1) if whole else tuple(values[i] for values in lists))
             for which, mask in enumerate(masks):
                 bits[which] |= (int(which < 2) if whole else mask >> i & 1) << axis
             place += not bits[2] >> axis & 1
-    return tuple(begins), tuple(ends), tuple(steps), tuple(bits), tuple(inserted)
+    begins, ends, steps = zip(*rows, strict=True) if rows else ((), (), ())
+    return begins, ends, steps, tuple(bits), tuple(inserted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +196,6 @@ def _walk(bound: BoundNode) -> byte_moves.StridedLoop:
     return byte_moves.walk(op.counts, x_steps, byte_moves.strides(op.counts, x.dtype.bytes), x.dtype.bytes, start)
 
 
-def _check(bound: BoundNode) -> None:
-    byte_moves.require_same_type(bound)
-    byte_moves.require_depth(bound, _walk(bound))
-
-
 def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     op = bound.op(Slice)
     if not isinstance(op, StridedSlice):
@@ -229,7 +221,7 @@ def _transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
 
 _kernel = partial(
     KernelDef,
-    check=_check,
+    check=lambda bound: byte_moves.check_walk(bound, _walk(bound)),
     reference=_reference,
     lower=lambda bound: byte_moves.move_layer(bound, _walk(bound)),
     output_shapes=_output_shapes,
@@ -246,11 +238,9 @@ class DynamicUpdateSlice(Op):
 
 
 def _update_walk(bound: BoundNode) -> byte_moves.StridedLoop:
-    x, update = bound.input(0), bound.input(_UPDATE)
-    size = x.dtype.bytes
-    return byte_moves.walk(
-        update.shape, byte_moves.strides(update.shape, size), byte_moves.strides(x.shape, size), size
-    )
+    shape, size = bound.input(_UPDATE).shape, bound.input(0).dtype.bytes
+    x_steps, y_steps = (byte_moves.strides(dims, size) for dims in (shape, bound.input(0).shape))
+    return byte_moves.walk(shape, x_steps, y_steps, size)
 
 
 def _check_update(bound: BoundNode) -> None:

@@ -56,8 +56,14 @@ def _tile_from_onnx(node: SourceNode) -> Parsed:
         axes = node.constant_integers(2, "axis")
         fits = len(repeats) == len(axes) == 1 and 0 <= axes[0] < len(shape)
         repeats = tuple(repeats[0] if i == axes[0] else 1 for i in range(len(shape))) if fits else ()
+    return _tiled(node, repeats, "repeats")
+
+
+def _tiled(node: SourceNode, repeats: tuple[int, ...], name: str) -> Parsed:
+    """name: of the repeats, in messages."""
+    shape = node.input(0).shape
     if len(repeats) != len(shape) or min(repeats, default=1) < 0:
-        raise node.refusal(f"has the repeats {list(repeats)}", f"one for each of {len(shape)} dimensions is expected")
+        raise node.refusal(f"has the {name} {list(repeats)}", f"one for each of {len(shape)} dimensions is expected")
     return Parsed(Tile(shape, repeats))
 
 
@@ -104,10 +110,6 @@ def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (tuple(n * d for n, d in zip(op.repeats, op.shape, strict=True)),)
 
 
-def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    return (byte_moves.picked(operand(bound, inputs, 0).reshape(bound.op(Repeat).shape), _positions(bound)),)
-
-
 def _lower(bound: BoundNode) -> Layer:
     """A walk that goes through the input again and again; by tables where it needs too many loops."""
     strided = _walk(bound)
@@ -127,10 +129,7 @@ def _transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
 
 def _tile_from_tflite(node: SourceNode) -> Parsed:
     node.counts((2, 2))
-    shape, repeats = node.input(0).shape, node.constant_integers(1, "multiples")
-    if len(repeats) != len(shape) or min(repeats, default=1) < 0:
-        raise node.refusal(f"has the multiples {list(repeats)}", f"one for each of {len(shape)} dimensions is expected")
-    return Parsed(Tile(shape, repeats))
+    return _tiled(node, node.constant_integers(1, "multiples"), "multiples")
 
 
 def _broadcast_to_from_tflite(node: SourceNode) -> Parsed:
@@ -151,7 +150,9 @@ def _broadcast_to_from_tflite(node: SourceNode) -> Parsed:
 _kernel = partial(
     KernelDef,
     check=_check,
-    reference=_reference,
+    reference=lambda bound, inputs: (
+        byte_moves.picked(operand(bound, inputs, 0).reshape(bound.op(Repeat).shape), _positions(bound)),
+    ),
     lower=_lower,
     output_shapes=_output_shapes,
     transposed=_transposed,
@@ -225,10 +226,6 @@ def _check_known(bound: BoundNode) -> None:
     require_dtypes(bound, [(t,) for t in (_INDICES if isinstance(op, ShapeOf | BroadcastArgs) else taken)])
 
 
-def _known_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    return (bound.op(KnownValue).shape,)
-
-
 def _known_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     op = bound.op(KnownValue)
     values = np.array(op.values, bound.output.dtype.value)
@@ -243,7 +240,11 @@ def _lower_known(bound: BoundNode) -> Layer:
 
 
 _known = partial(
-    KernelDef, check=_check_known, reference=_known_reference, lower=_lower_known, output_shapes=_known_shapes
+    KernelDef,
+    check=_check_known,
+    reference=_known_reference,
+    lower=_lower_known,
+    output_shapes=lambda bound: (bound.op(KnownValue).shape,),
 )
 
 

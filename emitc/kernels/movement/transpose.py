@@ -14,7 +14,7 @@ import numpy as np
 
 from emitc.ir import BoundNode, Op, Shape
 from emitc.kernels.contract import KernelDef, Parsed
-from emitc.kernels.shared.byte_moves import StridedLoop, move_layer, require_depth, require_same_type, strides, walk
+from emitc.kernels.shared.byte_moves import StridedLoop, check_walk, move_layer, strides, walk
 from emitc.kernels.shared.integer_attributes import listed
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import PLAIN, Layer, Overlap, ReadAllFirst, Table, integers
@@ -65,11 +65,6 @@ def _walk(bound: BoundNode) -> StridedLoop:
     x, (shape,) = bound.input(0), _output_shapes(bound)
     x_steps = strides(x.shape, x.dtype.bytes)
     return walk(shape, [x_steps[axis] for axis in _permutation(bound)], strides(shape, x.dtype.bytes), x.dtype.bytes)
-
-
-def _check(bound: BoundNode) -> None:
-    require_same_type(bound)
-    require_depth(bound, _walk(bound))
 
 
 def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
@@ -159,7 +154,7 @@ KERNELS = (
         "dimensions in another order",
         tflite={"TRANSPOSE": _from_tflite},
         onnx={"Transpose": _from_onnx},
-        check=_check,
+        check=lambda bound: check_walk(bound, _walk(bound)),
         reference=lambda bound, inputs: (np.transpose(operand(bound, inputs, 0), _permutation(bound)),),
         lower=_lower,
         output_shapes=_output_shapes,

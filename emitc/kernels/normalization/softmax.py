@@ -285,7 +285,8 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     """Four shares at a time; ONNX's in float32."""
     rows, portable = rows_of(bound), lower(bound)
     if bound.input(0).dtype is DType.FLOAT32:
-        return _lower_real(bound, "mve", *_REALS) if rows.inner == 1 else "the values of a row are not contiguous"
+        layer = _lower_real(bound, "mve") if rows.inner == 1 else "the values of a row are not contiguous"
+        return layer if isinstance(layer, str) else replace(layer, headers=(*layer.headers, *_REALS))
     if bound.node.op.numerics.float_scale:
         layer = softmax_tables.table_vectors(bound, rows)
         return layer if isinstance(layer, str) else replace(layer, overlaps=_in_place(bound, rows))
@@ -301,18 +302,12 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     return replace(portable, template="normalization/softmax_mve", tables=(table,), params=params, headers=headers)
 
 
-def _lower_real(bound: BoundNode, variant: str, *headers: str) -> Layer | str:
+def _lower_real(bound: BoundNode, variant: str) -> Layer | str:
     """ONNX's of float32 with the exponential of an instruction set."""
     portable = lower(bound)
     if portable.template != "normalization/softmax_exp":
         return _no_variant(portable)
-    headers = (*portable.headers, *headers)
-    return replace(portable, template=f"normalization/softmax_exp_{variant}", headers=headers)
-
-
-def lower_fpu(bound: BoundNode) -> Layer | str:
-    """The exponential's coefficients by one instruction."""
-    return _lower_real(bound, "fpu", "emitc_fpu_exp.h")
+    return replace(portable, template=f"normalization/softmax_exp_{variant}")
 
 
 _definition = partial(
@@ -333,7 +328,14 @@ KERNELS = (
         from_onnx=_from_onnx(Softmax),
         variants=(
             Variant("mve", "mve", lower_mve, _VECTORS, (DType.INT8, DType.INT16, DType.FLOAT32)),
-            Variant("fpu", "fpu", lower_fpu, _FLOAT_UNIT, (DType.FLOAT32,)),
+            Variant(
+                "fpu",
+                "fpu",
+                partial(_lower_real, variant="fpu"),
+                _FLOAT_UNIT,
+                (DType.FLOAT32,),
+                headers=("emitc_fpu_exp.h",),
+            ),
         ),
         cost=Costs("qemu_m4 at 5d63adc 6606f35, 2026-11-22", Cost(output=21.5, once=150), {"int16": _INT16}),
         cost_with_vectors=Costs(

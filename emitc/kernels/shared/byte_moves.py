@@ -114,7 +114,9 @@ def require_same_values(bound: BoundNode, first: Tensor, *others: Tensor) -> Non
         raise unsupported(bound, what, why, "quantize both alike", tensor)
 
 
-def require_depth(bound: BoundNode, loop: StridedLoop) -> None:
+def check_walk(bound: BoundNode, loop: StridedLoop) -> None:
+    """Refuses a change of type, scale or zero point, and more loops than there is code for."""
+    require_same_type(bound)
     if len(loop.loops) > MAX_LOOPS:
         why = f"the kernel has {MAX_LOOPS}; neighbouring dimensions that move together count as one"
         hint = "move fewer dimensions at once, for example by two operators"
@@ -287,13 +289,14 @@ def axis_of(node: SourceNode, axis: int, rank: int) -> int:
     return axis % rank
 
 
-def check_parts(bound: BoundNode, parts: int) -> None:
+def check_parts(bound: BoundNode) -> None:
     """Refuses a change of type, scale or zero point, and more than MAX_PARTS parts."""
     require_same_type(bound)
-    require_few(bound, parts)
+    require_few(bound)
 
 
-def require_few(bound: BoundNode, parts: int) -> None:
+def require_few(bound: BoundNode) -> None:
+    parts = max(len(bound.inputs), len(bound.outputs))
     if parts > MAX_PARTS:
         what = f"of {parts} tensors is not supported"
         raise unsupported(bound, what, f"{MAX_PARTS} is the limit", "join or split in several steps")
@@ -347,29 +350,22 @@ def join_layer(bound: BoundNode, axis: int, mapping: Mapping | None = None) -> L
     operands: list[int] = []
     sizes: list[int] = []
     tables: list[Table] = []
-    waiting: list[Array] = []
-
-    def place_constants() -> None:
-        if waiting:
-            block = np.concatenate(waiting, axis=1)
-            tables.append(values_table(f"constant_{len(operands)}", block, f"constant input, {rows} rows"))
-            sizes.append(block.nbytes)
-            waiting.clear()
-
-    for position, tensor in enumerate(inputs):
-        if tensor.is_constant:
-            values = mapping(tensor, tensor.array()) if mapping else tensor.array()
-            if values.size:
-                waiting.append(values.reshape(rows, -1))
+    for constant, group in groupby(enumerate(inputs), key=lambda pair: pair[1].is_constant):
+        if constant:
+            values = [mapping(tensor, tensor.array()) if mapping else tensor.array() for _, tensor in group]
+            blocks = [part.reshape(rows, -1) for part in values if part.size]
+            if blocks:
+                block = np.concatenate(blocks, axis=1)
+                tables.append(values_table(f"constant_{len(operands)}", block, f"constant input, {rows} rows"))
+                sizes.append(block.nbytes)
             continue
-        place_constants()
-        if mapping and tensor in mapped:
-            results = mapping(tensor, BYTES)
-            comment = f"result of each byte of input {position}, by its bits"
-            tables.append(values_table(f"map_{len(operands)}", results, comment))
-        operands.append(position)
-        sizes.append(tensor.size_bytes)
-    place_constants()
+        for position, tensor in group:
+            if mapping and tensor in mapped:
+                results = mapping(tensor, BYTES)
+                comment = f"result of each byte of input {position}, by its bits"
+                tables.append(values_table(f"map_{len(operands)}", results, comment))
+            operands.append(position)
+            sizes.append(tensor.size_bytes)
     layer = _layer(_MAPPED if mapped else "join", tuple(operands), tables, sizes, rows)
     contiguous = rows == 1 and not mapped and len(operands) == len(inputs)
     return replace(layer, inside=_inside(sizes, output=False)) if contiguous else layer

@@ -154,12 +154,12 @@ class SourceNode:
             raise self.refusal(f"has {name} = {value}", "a finite number is expected")
         return float(value)
 
-    def text(self, name: str, choices: tuple[str, ...]) -> str:
-        """An enumeration attribute; a value outside `choices` is legal in the format but has no code.
+    def text(self, name: str, choices: tuple[str, ...], default: str | None = None) -> str:
+        """An enumeration attribute, or the default where it is left out; a value outside `choices` is legal but has no code.
 
         A fused activation outside them is refused as wrong: no engine of TFLite takes it for this operator.
         """
-        value = self.attribute(name)
+        value = self.attribute(name, default)
         if value not in choices and name == "fused_activation_function":
             hint = "export the model again, with the activation as a separate operator"
             raise self.refusal(f"with {name} {value} is not defined", f"this operator fuses {', '.join(choices)}", hint)

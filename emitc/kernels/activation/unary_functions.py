@@ -166,7 +166,7 @@ def from_onnx(node: SourceNode) -> Parsed:
             kind, values = "Elu", (float(gamma * alpha), float(gamma))
     elif kind == "Elu":
         values = (*values, 1.0)
-    elif kind == "Gelu" and "approximate" in node.attributes and node.text("approximate", ("none", "tanh")) == "tanh":
+    elif kind == "Gelu" and node.text("approximate", ("none", "tanh"), "none") == "tanh":
         kind = "GeluTanh"
     if kind == "Celu" and values[0] == 0.0:
         raise node.refusal("has alpha 0", "it divides by alpha")

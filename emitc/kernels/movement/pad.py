@@ -224,7 +224,7 @@ def _onnx_value(node: SourceNode) -> int | float | None:
 
 def _from_onnx(node: SourceNode) -> Parsed:
     node.counts((1, 4))
-    mode = node.text("mode", MODES) if "mode" in node.attributes else "constant"
+    mode = node.text("mode", MODES, "constant")
     paddings = _onnx_paddings(node)
     if mode != "constant":
         return Parsed(BorderPad(paddings, mode))

@@ -61,7 +61,7 @@ def _from_tflite(node: SourceNode) -> Parsed:
 def _from_onnx(node: SourceNode) -> Parsed:
     """SpaceToDepth has a mode from version 28 on."""
     node.counts((1, 1))
-    mode = node.text("mode", ("DCR", "CRD")) if "mode" in node.attributes else "DCR"
+    mode = node.text("mode", ("DCR", "CRD"), "DCR")
     op = DepthToSpace if node.kind == "DepthToSpace" else SpaceToDepth
     return Parsed(op(node.integer("blocksize", low=1), mode))
 

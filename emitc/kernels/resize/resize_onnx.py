@@ -15,6 +15,7 @@ Errors   antialias; weighted sums over three dimensions, or over two that are no
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -107,7 +108,7 @@ class Taps:
     weights: Float32
 
 
-def linear(axis: Axis, mode: str, *, extrapolated: bool) -> Taps:
+def linear(axis: Axis, mode: str) -> Taps:
     """The two neighbours by their nearness; at the end, where they are the same, half each."""
     position = coordinates(axis, mode)
     real = np.clip(position, 0, np.float32(axis.size - 1))
@@ -115,13 +116,10 @@ def linear(axis: Axis, mode: str, *, extrapolated: bool) -> Taps:
     high = np.minimum(low + 1, axis.size - 1)
     shares = np.stack([np.abs(real - high.astype(np.float32)), np.abs(real - low.astype(np.float32))], 1)
     shares[low == high] = 0.5
-    positions = np.stack([low, high], 1)
-    if extrapolated:
-        positions[_outside(axis, position)] = byte_moves.OUTSIDE
-    return Taps(positions, shares.astype(np.float32))
+    return Taps(np.stack([low, high], 1), shares.astype(np.float32))
 
 
-def cubic(axis: Axis, mode: str, a: float, *, exclude_outside: bool, extrapolated: bool) -> Taps:
+def cubic(axis: Axis, mode: str, a: float, *, exclude_outside: bool) -> Taps:
     """The four neighbours by Keys' convolution with coefficient `a`; those beyond the end are its last element, or left out."""
     position = coordinates(axis, mode)
     below = np.floor(position)
@@ -134,10 +132,7 @@ def cubic(axis: Axis, mode: str, a: float, *, exclude_outside: bool, extrapolate
     if exclude_outside:
         weights[(positions < 0) | (positions >= axis.size)] = 0.0
         weights /= weights.sum(1, keepdims=True)
-    positions = np.clip(positions, 0, axis.size - 1)
-    if extrapolated:
-        positions[_outside(axis, position)] = byte_moves.OUTSIDE
-    return Taps(positions, weights.astype(np.float32))
+    return Taps(np.clip(positions, 0, axis.size - 1), weights.astype(np.float32))
 
 
 _MAX_ROI = 1e6
@@ -182,24 +177,20 @@ class WeightedResample(Resample):
 # ---- reading ----
 
 
-def _choice(node: SourceNode, name: str, choices: tuple[str, ...], default: str) -> str:
-    return node.text(name, choices) if name in node.attributes else default
-
-
 def from_onnx(node: SourceNode) -> Parsed:
     """Resize (10 and up) and Upsample (7 to 9)."""
     node.counts((1, 4))
     opset = node.integer("opset", 19)
     old = node.kind == "Upsample" or opset < 11
-    mode = _choice(node, "mode", ("nearest", "linear", "cubic"), "nearest")
-    rule = "asymmetric" if old else _choice(node, "coordinate_transformation_mode", COORDINATES, "half_pixel")
+    mode = node.text("mode", ("nearest", "linear", "cubic"), "nearest")
+    rule = "asymmetric" if old else node.text("coordinate_transformation_mode", COORDINATES, "half_pixel")
     if node.integer("antialias", 0):
         hint = "export the model without antialias"
         raise node.unsupported("with antialias is not supported", "there is code without", hint)
     axes = _axes(node, rule, old)
     value = node.real("extrapolation_value", 0.0) if rule == "tf_crop_and_resize" else None
     if mode == "nearest":
-        rounding = SIMPLE if old else _choice(node, "nearest_mode", NEAREST, "round_prefer_floor")
+        rounding = SIMPLE if old else node.text("nearest_mode", NEAREST, "round_prefer_floor")
         if value is not None:
             return Parsed(CroppedResample(axes, rule, rounding, value))
         return Parsed(NearestResample(axes, rule, rounding))
@@ -245,7 +236,7 @@ def _axes(node: SourceNode, rule: str, old: bool) -> tuple[Axis, ...]:
 def _in_proportion(node: SourceNode, axes: list[Axis], chosen: tuple[int, ...]) -> list[Axis]:
     """keep_aspect_ratio_policy: one scale for all, so that no size is over (or under) what is stated."""
     policies = ("stretch", "not_larger", "not_smaller")
-    policy = _choice(node, "keep_aspect_ratio_policy", policies, "stretch")
+    policy = node.text("keep_aspect_ratio_policy", policies, "stretch")
     if policy == "stretch":
         return axes
     scales = [axes[axis].scale for axis in chosen]
@@ -285,7 +276,8 @@ def _first(node: SourceNode, mode: str, axes: tuple[Axis, ...]) -> int:
 # ---- checks ----
 
 
-def _positions(op: NearestResample) -> tuple[Int64, ...]:
+def _positions(bound: BoundNode) -> tuple[Int64, ...]:
+    op = bound.op(NearestResample)
     filled = isinstance(op, CroppedResample)
     return tuple(nearest(axis, op.coordinates, op.rounding, extrapolated=filled) for axis in op.axes)
 
@@ -299,7 +291,7 @@ def check(bound: BoundNode) -> None:
             what = "of quantized integers with an extrapolation value is not supported"
             why = "the number means another value in int8 than it does in uint8"
             raise unsupported(bound, what, why, "resize the dequantized values", x)
-        byte_moves.require_pickable(bound, x.shape, _positions(op))
+        byte_moves.require_pickable(bound, x.shape, _positions(bound))
         return
     assert isinstance(op, WeightedResample)
     supported = [(DType.FLOAT32, DType.FLOAT32)]
@@ -321,20 +313,9 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 # ---- nearest ----
 
 
-def _nearest_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
-    """The elements at their positions."""
-    op = bound.op(NearestResample)
-    return (byte_moves.picked(operand(bound, inputs, 0), _positions(op), _fill(bound, op)),)
-
-
-def _nearest_lower(bound: BoundNode) -> Layer:
-    """A pick by tables; a plain copy where the positions are at equal distances."""
-    op = bound.op(NearestResample)
-    return byte_moves.pick_layer(bound, bound.input(0).shape, _positions(op), _fill(bound, op))
-
-
-def _fill(bound: BoundNode, op: NearestResample) -> int | float:
+def _fill(bound: BoundNode) -> int | float:
     """The value outside, in the output's type: a real one is cut to an integer where nothing is quantized."""
+    op = bound.op(NearestResample)
     if not isinstance(op, CroppedResample):
         return 0
     value = filling(bound, op.value)
@@ -351,13 +332,13 @@ def _fill(bound: BoundNode, op: NearestResample) -> int | float:
 
 def _taps(op: WeightedResample) -> tuple[Taps, Taps]:
     """Of rows and columns."""
-    filled = op.value is not None
+    weighting = linear if op.mode == "linear" else partial(cubic, a=op.coefficient, exclude_outside=op.exclude_outside)
 
     def taps(axis: Axis) -> Taps:
-        if op.mode == "linear":
-            return linear(axis, op.coordinates, extrapolated=filled)
-        excluded = op.exclude_outside
-        return cubic(axis, op.coordinates, op.coefficient, exclude_outside=excluded, extrapolated=filled)
+        inside = weighting(axis, op.coordinates)
+        if op.value is not None:
+            inside.positions[_outside(axis, coordinates(axis, op.coordinates))] = byte_moves.OUTSIDE
+        return inside
 
     return taps(op.axes[op.first]), taps(op.axes[op.first + 1])
 
@@ -451,7 +432,9 @@ def transposed(bound: BoundNode, permutation: tuple[int, ...]) -> Op | None:
 
 _PICKED = KernelDef(
     NearestResample, "a tensor enlarged or reduced by picking elements", tuple(DType), (), None, check,
-    _nearest_reference, _nearest_lower, output_shapes=output_shapes, onnx=("Resize", "Upsample"), from_onnx=from_onnx,
+    lambda bound, inputs: (byte_moves.picked(operand(bound, inputs, 0), _positions(bound), _fill(bound)),),
+    lambda bound: byte_moves.pick_layer(bound, bound.input(0).shape, _positions(bound), _fill(bound)),
+    output_shapes=output_shapes, onnx=("Resize", "Upsample"), from_onnx=from_onnx,
     transposed=transposed, moves=True,
 )  # fmt: skip
 _NOT_PARSED = replace(_PICKED, onnx=(), from_onnx=None, moves=False)

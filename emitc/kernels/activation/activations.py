@@ -258,7 +258,8 @@ def _sigmoidal(bound: BoundNode, q: Int64) -> Int64:
     """LOGISTIC and TANH: fixed point between two bounds beyond which the result is at its end; of uint8 in float32."""
     x, y = bound.input(0), bound.output
     if bound.node.op.numerics is Numerics.UNSIGNED:
-        function = _logistic if isinstance(bound.node.op, Logistic) else _tanh
+        is_logistic = isinstance(bound.node.op, Logistic)
+        function = _logistic if is_logistic else partial(FUNCTIONS["TanhOfLibrary"].apply, parameters=())
         return np.asarray(np.clip(through_float(bound, function, q - x.zero_point), -128, 127), np.int64)
     factor = x.scale * 2.0 ** (31 - _INTEGER_BITS)
     multiplier = multiplier_of(factor) if factor < 1 << 30 else None
@@ -291,10 +292,6 @@ def _logistic(x: Float32) -> Float32:
     return np.float32(1) / (np.float32(1) + FUNCTIONS["Exp"].apply(-x, ()))
 
 
-def _tanh(x: Float32) -> Float32:
-    return FUNCTIONS["TanhOfLibrary"].apply(x, ())
-
-
 def _rescaled(bound: BoundNode, q: Int64) -> Int64:
     """RELU, RELU_N1_TO_1 and LEAKY_RELU, and of uint8 RELU6."""
     op, y, (above, below) = bound.node.op, bound.output, _factors(bound)
@@ -324,13 +321,12 @@ def _hard_swish(bound: BoundNode, q: Int64) -> Int64:
     (to_output, output_exponent), (to_reluish, exponent) = (_multiplier16(f) for f in _hard_swish_factors(bound))
     hires = (q - bound.input(0).zero_point) << _HARD_SWISH_BITS
     at_output = _high_mul16(hires, to_output)
-    gate = hires
     if exponent > 0:
         # The last bit of a left shift comes after the multiplication, so that only it can saturate visibly.
-        halved = _high_mul16(np.clip(gate << (exponent - 1), *DType.INT16.range), to_reluish)
+        halved = _high_mul16(np.clip(hires << (exponent - 1), *DType.INT16.range), to_reluish)
         gate = np.clip(halved << 1, *DType.INT16.range)
     else:
-        gate = rounding_shift_right(_high_mul16(gate, to_reluish), -exponent)
+        gate = rounding_shift_right(_high_mul16(hires, to_reluish), -exponent)
     gate = (gate + (1 << 15)) >> 1
     product = gate * at_output
     # Towards zero, which cancels the bias of the roundings before.

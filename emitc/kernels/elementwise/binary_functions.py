@@ -287,13 +287,7 @@ class VariadicSum(Op):
 
 def _sum_from_tflite(node: SourceNode) -> Parsed:
     node.counts((2, _MAX_OPERANDS))
-    for position in range(len(node.inputs)):
-        node.input(position)
-    return Parsed(AddN(numerics=pointwise.plain_numerics(node)), tuple(range(len(node.inputs))))
-
-
-def _sum_from_onnx(node: SourceNode) -> Parsed:
-    return any_operands(VariadicSum(node.kind == "Mean"), node)
+    return any_operands(AddN(numerics=pointwise.plain_numerics(node)), node)
 
 
 def _check_same_shape(bound: BoundNode) -> None:
@@ -385,6 +379,7 @@ KERNELS = (
     ),
     KernelDef(
         VariadicSum, "sum or mean of tensors, broadcasting", (DType.FLOAT32,), (), None, _check_sum, _sum_reference, _lower_sum,
-        output_shapes=output_shapes, onnx=("Sum", "Mean"), from_onnx=_sum_from_onnx, elementwise=True,
+        output_shapes=output_shapes, onnx=("Sum", "Mean"), elementwise=True,
+        from_onnx=lambda node: any_operands(VariadicSum(node.kind == "Mean"), node),
     ),
 )  # fmt: skip

@@ -401,10 +401,6 @@ def _refusal(bound: BoundNode, layer: Layer, kernels: Collection[str]) -> str:
     return "" if a.elements == b.elements == y.elements else "an operand is repeated"
 
 
-def _params(layer: Layer) -> dict[str, int | float]:
-    return {param.name: param.value for param in layer.params}
-
-
 @lru_cache(maxsize=_REMEMBERED_PRODUCTS)
 def _high_product(bound: BoundNode, clamp: Clamp) -> exhaustive_fit.HighProduct | None:
     """The integers of a product of int8 by the upper half."""
@@ -445,15 +441,14 @@ def real_variant(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
     """`layer` of floats for a variant, fpu or mve; or why there is none."""
     if reason := _refusal(bound, layer, REALS):
         return reason
-    known = _params(layer)
-    scales = [float(known[name]) for name in ("a_scale", "b_scale", "y_scale")]
-    if not 1 / _FARTHEST <= min(scales) <= max(scales) <= _FARTHEST:
+    known = {param.name: param.value for param in layer.params}
+    factors = scales(bound)
+    if not 1 / _FARTHEST <= min(factors) <= max(factors) <= _FARTHEST:
         return "its scale is far from 1"
-    offsets = tuple(Param(name, "int32_t", known[name]) for name in ("a_offset", "b_offset"))
     params = (
-        *offsets,
+        *(Param(name, "int32_t", known[name]) for name in ("a_offset", "b_offset")),
         *(Param(name, "float", known[name]) for name in ("a_scale", "b_scale", "y_scale")),
-        Param("y_inverse", "float", float(np.float32(1.0) / np.float32(scales[2])), "1 / y_scale"),
+        Param("y_inverse", "float", float(np.float32(1.0) / np.float32(factors[2])), "1 / y_scale"),
         Param("lowest", "int32_t", int(known["lowest"]), "the clamp, without the zero point"),
         Param("highest", "int32_t", int(known["highest"])),
         Param("output_offset", "int32_t", known["output_offset"]),

@@ -226,6 +226,8 @@ def lower(bound: BoundNode) -> Layer:
 def _by_fours(bound: BoundNode, variant: str) -> Layer | str:
     """Four values at a time of rows in which each has its scale and bias; or why there is none."""
     rows, layer = _rows(bound), lower(bound)
+    if variant == "mve" and rows.segments % 4:
+        return "the row length is not a multiple of 4"
     if (rows.run, rows.period) != (1, 1) or bound.optional(_BIAS) is None:
         return "there is code for a scale and a bias of each value of a row"
     params = (
@@ -236,14 +238,11 @@ def _by_fours(bound: BoundNode, variant: str) -> Layer | str:
     return replace(layer, template="normalization/normalization_rows", params=params, spec=spec)
 
 
-def _lower_mve(bound: BoundNode) -> Layer | str:
-    """Sums by the float unit, from vectors."""
-    return "the row length is not a multiple of 4" if _rows(bound).segments % 4 else _by_fours(bound, "mve")
-
-
 _VECTOR_HEADERS = ("emitc_mve.h", "emitc_mve_float32.h", "emitc_mve_norm.h")
 _VARIANTS = (
-    Variant("mve", "mve", _lower_mve, UNKNOWN_VECTORS, (DType.FLOAT32,), headers=_VECTOR_HEADERS),
+    Variant(
+        "mve", "mve", partial(_by_fours, variant="mve"), UNKNOWN_VECTORS, (DType.FLOAT32,), headers=_VECTOR_HEADERS
+    ),
     Variant(
         "fpu", "fpu", partial(_by_fours, variant="fpu"), UNKNOWN_PAIRS, (DType.FLOAT32,), headers=("emitc_fpu_norm.h",)
     ),
@@ -343,12 +342,6 @@ def _lower_batch(bound: BoundNode) -> Layer:
     return Layer(template, "portable", (0,), tables, params, overlaps=(in_step(bound),), macs=macs)
 
 
-def _transposed_batch(bound: BoundNode, permutation: tuple[int, ...]) -> Op:
-    """The same with the channels in another place."""
-    op = bound.op(BatchNormalization)
-    return replace(op, axis=permutation[op.axis])
-
-
 _TYPES = (DType.INT8, DType.FLOAT32)
 _MAX_DEPTH = INT32_MAX // 255**2
 _LEAST_ROOT = 1e-6
@@ -420,7 +413,7 @@ KERNELS = (
         reference=_batch_reference,
         lower=_lower_batch,
         onnx={"BatchNormalization": _batch_from_onnx},
-        transposed=_transposed_batch,
+        transposed=lambda bound, order: replace(bound.op(BatchNormalization), axis=order[bound.op(BatchNormalization).axis]),
     ),
     KernelDef(
         L2Normalization, "rows scaled to length 1", _TYPES, ("L2_NORMALIZATION",), _l2_from_tflite, _check_l2, _l2_reference,

@@ -82,7 +82,6 @@ def bound_params(activation: str, dtype: DType) -> tuple[Param, Param]:
 
 TABLE_ENTRIES = 256
 _INT32 = 2**31
-_SIGNED_ORDER = "0 to 127, then -128 to -1"
 
 
 def values_of(bound: BoundNode, inputs: Sequence[Array | None], position: int) -> Int64:
@@ -132,30 +131,16 @@ def binary_table(bound: BoundNode, source: int, pairs: Int64) -> Layer:
     return byte_table(bound, source, pairs[:, constant] if source == 0 else pairs[constant, :])
 
 
-def byte_table(bound: BoundNode, source: int, results: Int64) -> Layer:
-    """A layer that looks every byte up. results: of the values -128..127, or 0..255 for a uint8 input."""
-    unsigned = bound.input(source).dtype is DType.UINT8
+def byte_table(bound: BoundNode, source: int, results: Int64 | Float32) -> Layer:
+    """A layer that looks every byte up. results: bytes or real values of -128..127, or of 0..255 for a uint8 input."""
+    unsigned, real = bound.input(source).dtype is DType.UINT8, results.dtype.kind == "f"
     by_byte = results if unsigned else np.roll(results, TABLE_ENTRIES // 2)
-    order = "0 to 255" if unsigned else _SIGNED_ORDER
-    values = tuple(int(v) for v in by_byte.astype(np.uint8).view(np.int8))
-    return _lookup(
-        bound, "activation/lookup", source, Table("table", "int8_t", values, f"{bound.node.op_type} of {order}")
-    )
-
-
-def real_table(bound: BoundNode, results: Float32) -> Layer:
-    """A layer that looks up float32 values. results: of the values -128..127 of the only input."""
-    values = tuple(float(v) for v in np.roll(results, TABLE_ENTRIES // 2))
-    return _lookup(
-        bound, "activation/lookup_real", 0, Table("table", "float", values, f"{bound.node.op_type} of {_SIGNED_ORDER}")
-    )
-
-
-def _lookup(bound: BoundNode, template: str, source: int, table: Table) -> Layer:
+    values = tuple((by_byte if real else by_byte.astype(np.uint8).view(np.int8)).tolist())
+    comment = f"{bound.node.op_type} of {'0 to 255' if unsigned else '0 to 127, then -128 to -1'}"
     return Layer(
-        template,
+        "activation/lookup_real" if real else "activation/lookup",
         operands=(source,),
-        tables=(table,),
+        tables=(Table("table", "float" if real else "int8_t", values, comment),),
         params=(Param("count", "int32_t", bound.output.elements),),
         overlaps=(in_step(bound, source),),
         by_rows=ByRows(counted="count"),
@@ -337,7 +322,7 @@ def real_layer(bound: BoundNode, function: RealFunction, parameters: tuple[float
     if bound.output.dtype is DType.INT8:
         return byte_table(bound, 0, _by_scales(bound, function, parameters, BYTES))
     if bound.input(0).dtype is DType.INT8:
-        return real_table(bound, function.apply(_real(bound, BYTES), parameters))
+        return byte_table(bound, 0, function.apply(_real(bound, BYTES), parameters))
     members = tuple(Param(n, "float", p) for n, p in zip(function.parameters, parameters, strict=True))
     return replace(pointwise_layer(bound, formula_of(function), members), headers=function.headers)
 

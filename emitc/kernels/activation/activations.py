@@ -358,13 +358,12 @@ def _sigmoidal_int16(bound: BoundNode) -> Interpolation:
 
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The arithmetic on each value itself, not on a table of it."""
-    assert inputs[0] is not None
-    op = bound.node.op
+    op, x = bound.node.op, pointwise.operand(bound, inputs, 0)
     if _compares_numbers(bound):
-        return (np.maximum(inputs[0], np.zeros((), inputs[0].dtype)),)
+        return (np.maximum(x, np.zeros((), x.dtype)),)
     if op.numerics.float_scale:
-        return (pointwise.real_reference(bound, _function(op), _parameters(op), inputs[0]),)
-    return (results(bound, inputs[0].astype(np.int64)).astype(bound.output.dtype.value),)
+        return (pointwise.real_reference(bound, _function(op), _parameters(op), x),)
+    return (results(bound, x.astype(np.int64)).astype(bound.output.dtype.value),)
 
 
 def lower(bound: BoundNode) -> Layer:

@@ -269,16 +269,11 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     if layer.kernel_name in onnx_arithmetic.REALS:
         return onnx_arithmetic.real_variant(bound, layer, "mve")
     if layer.kernel_name in onnx_arithmetic.PRODUCTS:
-        return _onnx_product(bound, layer, "mve")
+        return onnx_arithmetic.product_variant(bound, layer, _clamp(bound), "mve")
     if not (layer.template in _OF_BYTES and bound.output.dtype is DType.INT8) and layer.template != _RESCALED_SUM:
         return by_vectors(layer)
     sums = (_MVE_SUMS,) if layer.template == _WEIGHTED_SUM else ()
     return replace(layer, template=f"{layer.template}_mve", headers=(MVE_HEADER, *sums))
-
-
-def _onnx_product(bound: BoundNode, layer: Layer, variant: str) -> Layer | str:
-    """Products of int8 whose bits ONNX specifies."""
-    return onnx_arithmetic.product_variant(bound, layer, _clamp(bound), variant)
 
 
 _OF_ROWS = {
@@ -306,7 +301,7 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     if layer.template == _RESCALED_SUM and bound.output.dtype is DType.INT16:
         return _paired_sum(bound, layer)
     if layer.kernel_name in onnx_arithmetic.PRODUCTS:
-        return _onnx_product(bound, layer, "dsp")
+        return onnx_arithmetic.product_variant(bound, layer, _clamp(bound), "dsp")
     if layer.template not in _OF_BYTES or bound.output.dtype is not DType.INT8:
         return f"{layer.kernel_name}{layer.spec.suffix} has a portable version only"
     values = {param.name: int(param.value) for param in layer.params}

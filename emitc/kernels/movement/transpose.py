@@ -71,17 +71,11 @@ def _output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (tuple(bound.input(0).shape[axis] for axis in _permutation(bound)),)
 
 
-@dataclass(frozen=True, slots=True)
-class _Matrices:
-    """`count` matrices of `rows` x `columns` elements, one after the other."""
+def _matrices(loop: StridedLoop, element_bytes: int) -> tuple[int, int, int] | None:
+    """How many matrices, one after the other, a walk transposes element by element, their rows and columns.
 
-    count: int
-    rows: int
-    columns: int
-
-
-def _matrices(loop: StridedLoop, element_bytes: int) -> _Matrices | None:
-    """What a walk transposes element by element; None where it does something else."""
+    None where it does something else.
+    """
     if loop.run_bytes != element_bytes or len(loop.loops) not in (2, 3):
         return None
     down, along, *outer = loop.loops
@@ -93,7 +87,7 @@ def _matrices(loop: StridedLoop, element_bytes: int) -> _Matrices | None:
         return None
     if outer and (outer[0].x_step, outer[0].y_step) != (size, size):
         return None
-    return _Matrices(outer[0].count if outer else 1, rows, columns)
+    return outer[0].count if outer else 1, rows, columns
 
 
 def cycles(factor: int, last: int) -> tuple[int, ...]:
@@ -122,19 +116,19 @@ def _in_place(bound: BoundNode, loop: StridedLoop) -> Layer | None:
     matrices = _matrices(loop, x.dtype.bytes)
     if matrices is None or x.is_constant or x.dtype.packed:
         return None
-    factor, elements = min(matrices.rows, matrices.columns), matrices.rows * matrices.columns
+    count, rows, columns = matrices
+    factor, elements = min(rows, columns), rows * columns
     if factor > MAX_LINES or elements > MAX_ELEMENTS:
         return None
     starts = cycles(factor, elements - 1)
     table = Table("starts", "int32_t", starts, "an element of every cycle")
     if table.size_bytes * _TABLE_SHARE > x.size_bytes:
         return None
-    pull = matrices.columns < matrices.rows
     c_type = x.dtype.c_type
-    spec = replace(PLAIN, suffix=f"_{c_type.removesuffix('_t')}{'_pull' if pull else ''}", x=c_type, y=c_type)
+    spec = replace(PLAIN, suffix=f"_{c_type.removesuffix('_t')}{'_pull' if columns < rows else ''}", x=c_type, y=c_type)
     params = integers(
-        matrices=matrices.count,
-        elements=(elements, f"{matrices.rows} x {matrices.columns}"),
+        matrices=count,
+        elements=(elements, f"{rows} x {columns}"),
         factor=factor,
         cycles=len(starts),
     )

@@ -172,17 +172,12 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
 
 def normalized_rows(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Float64, Float64, Float64, float]:
     """x [rows / period, period, segments, run], scale and bias [period, segments, 1] in double, and epsilon."""
-    values = [
-        bound.input(i).array() if value is None and bound.inputs[i] is not None else value
-        for i, value in enumerate(inputs)
-    ]
-    first, factor = values[0], values[_SCALE]
-    assert first is not None and factor is not None
     rows = _rows(bound)
-    x = first.astype(np.float64).reshape(-1, rows.period, rows.segments, rows.run)
-    scale = factor.astype(np.float64).reshape(rows.period, rows.segments, 1)
-    bias = values[_BIAS] if len(values) > _BIAS else None
-    offset = np.zeros_like(scale) if bias is None else bias.astype(np.float64).reshape(scale.shape)
+    x = operand(bound, inputs, 0).astype(np.float64).reshape(-1, rows.period, rows.segments, rows.run)
+    scale = operand(bound, inputs, _SCALE).astype(np.float64).reshape(rows.period, rows.segments, 1)
+    offset = np.zeros_like(scale)
+    if bound.optional(_BIAS) is not None:
+        offset = operand(bound, inputs, _BIAS).astype(np.float64).reshape(scale.shape)
     return x, scale, offset, bound.op(Normalization).epsilon
 
 

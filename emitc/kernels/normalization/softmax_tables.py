@@ -123,18 +123,8 @@ _SHIFT_MAX = 14
 _DEPTH_MAX = 2**16 - 1
 _SCALE_TOLERANCE = 1e-3
 
-_Function = Callable[[Float32], Float32]
 
-
-def _exp(x: Float32) -> Float32:
-    return np.asarray(np.exp(x.astype(np.float64)), np.float32)
-
-
-def _reciprocal(x: Float32) -> Float32:
-    return np.asarray(np.float32(1.0) / (np.float32(1.0) + x), np.float32)
-
-
-def _table(function: _Function, scale: np.float32, zero_point: int) -> tuple[int, ...]:
+def _table(function: Callable[[Float32], Float32], scale: np.float32, zero_point: int) -> tuple[int, ...]:
     """The function of scale * (value - zero_point) at every 128th int16 value, in Q15."""
     first, last = (scale * np.float32(end - zero_point) for end in _ENDS)
     step = (last - first) / np.float32(_INTERVALS)
@@ -149,9 +139,9 @@ def _table(function: _Function, scale: np.float32, zero_point: int) -> tuple[int
     return tuple(int(v) for v in np.clip(entries, *_ENDS))
 
 
-EXPONENTIAL = _table(_exp, np.float32(-_LOWEST) / _RANGE, _ENDS[1])
+EXPONENTIAL = _table(lambda x: np.exp(x.astype(np.float64)).astype(np.float32), np.float32(-_LOWEST) / _RANGE, _ENDS[1])
 """exp(x) for x from -10 to 0."""
-RECIPROCAL = _table(_reciprocal, np.float32(1.0) / _RANGE, _ENDS[0])
+RECIPROCAL = _table(lambda x: np.float32(1.0) / (np.float32(1.0) + x), np.float32(1.0) / _RANGE, _ENDS[0])
 """1 / (1 + x) for x from 0 to 1."""
 
 

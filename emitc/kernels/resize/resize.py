@@ -212,16 +212,15 @@ def _neighbours(op: Resize, size: int, wanted: int) -> tuple[Int64, Int64, Int64
 
 def _bilinear_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Row by row of the output: two rows weighted, then two columns, one rounding at the end."""
-    op, x = bound.op(Resize), bound.input(0)
-    assert inputs[0] is not None
-    if x.dtype is DType.FLOAT32 or op.numerics is Numerics.UNSIGNED:
-        return (_float_reference(op, inputs[0]),)
+    op, x = bound.op(Resize), operand(bound, inputs, 0)
+    if x.dtype == np.float32 or op.numerics is Numerics.UNSIGNED:
+        return (_float_reference(op, x),)
     tops, bottoms, row_weights = _neighbours(op, x.shape[1], op.height)
     lefts, rights, weights = _neighbours(op, x.shape[2], op.width)
     weight = weights[None, :, None]
     out = np.empty(output_shapes(bound)[0], np.int8)
     for i, (top, bottom, down) in enumerate(zip(tops, bottoms, row_weights, strict=True)):
-        row = inputs[0][:, top].astype(np.int64) * (_ONE - down) + inputs[0][:, bottom].astype(np.int64) * down
+        row = x[:, top].astype(np.int64) * (_ONE - down) + x[:, bottom].astype(np.int64) * down
         total = row[:, lefts] * (_ONE - weight) + row[:, rights] * weight
         out[:, i] = rounding_shift_right(total, 20)
     return (out,)

@@ -67,12 +67,12 @@ _FOR_TWO_ISSUES = {"emitc_dsp_tile.h": "emitc_dsp_dual.h"}
 class Variant:
     """Another kernel of an operator, with the same bits, for cores that have a feature: everything that is known of it.
 
-    name: what users see and ask for; several rows may have one name, each for other nodes. feature: of a target. make: the
-    node's layer, or a text that says why there is none. cost: its coefficients and their source. applies: what must hold of a
-    node, in this order; the first that does not is why the node does not get it. template: the layer's, where it is not the
-    one that `make` gives; headers: of the runtime, in addition to those that `make` gives. dtypes: element types that it has code
-    for, for the operator table. fitted: its kernel is printed for one layer's numbers, so that layers of other numbers do
-    not share it. yields_to: a variant that is faster where both are offered, whatever the costs say.
+    name: what users see and ask for; several rows may have one name, each for other nodes. feature: of a target. make: the node's
+    layer, or a text that says why there is none. cost: its coefficients and their source. applies: what must hold of a node, in
+    this order; the first that does not is why the node does not get it. template: the layer's, where it is not the one that
+    `make` gives, or "_" and what is added to that one; headers: of the runtime, in addition to those that `make` gives. dtypes:
+    element types that it has code for, for the operator table. fitted: its kernel is printed for one layer's numbers, so that
+    layers of other numbers do not share it. yields_to: a variant that is faster where both are offered, whatever the costs say.
     spare: it takes more working memory than others, which must be free while the layer runs.
 
     Raises ValueError for a name or a feature that does not exist.
@@ -119,6 +119,7 @@ class Variant:
     def named(self, layer: Layer) -> Layer:
         """The layer with the row's own fields in it."""
         template, headers = self.template or layer.template, (*layer.headers, *self.headers)
+        template = f"{layer.template}{template}" if template.startswith("_") else template
         return replace(layer, variant=self.name, template=template, headers=tuple(dict.fromkeys(headers)))
 
 

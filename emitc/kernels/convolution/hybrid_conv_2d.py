@@ -19,7 +19,7 @@ Source  LiteRT's reference kernels, by their results; TFLite Micro has no hybrid
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -274,16 +274,9 @@ def _lower(bound: BoundNode) -> Layer:
     )  # fmt: skip
 
 
-def _in_runs(name: str) -> Callable[[BoundNode], Layer | str]:
-    """The maker of a variant that takes all taps of a row of the window at a time."""
-
-    def make(bound: BoundNode) -> Layer | str:
-        layer = _lower(bound)
-        if bound.op(_Hybrid).window_or_pixel.dilation_w != 1:
-            return DILATED
-        return replace(layer, template=f"{layer.template}_{name}")
-
-    return make
+def _in_runs(bound: BoundNode) -> Layer | str:
+    """The same for all taps of a row of the window at a time."""
+    return _lower(bound) if bound.op(_Hybrid).window_or_pixel.dilation_w == 1 else DILATED
 
 
 def _work(bound: BoundNode) -> int:
@@ -303,12 +296,12 @@ KERNELS = (
         work=_work,
         variants=(
             Variant(
-                "mve", "mve", _in_runs("mve"), Costs("qemu_m55 at d5ec394, 2026-11-23", Cost(mac=0.5, output=60)),
-                (DType.FLOAT32,), headers=("emitc_mve.h", "emitc_mve_dot_int8.h"),
+                "mve", "mve", _in_runs, Costs("qemu_m55 at d5ec394, 2026-11-23", Cost(mac=0.5, output=60)),
+                (DType.FLOAT32,), template="_mve", headers=("emitc_mve.h", "emitc_mve_dot_int8.h"),
             ),
             Variant(
-                "dsp", "dsp", _in_runs("dsp"), Costs("qemu_m4 at d5ec394, 2026-11-23", Cost(mac=3.0, output=80)),
-                (DType.FLOAT32,), headers=("emitc_dsp.h",),
+                "dsp", "dsp", _in_runs, Costs("qemu_m4 at d5ec394, 2026-11-23", Cost(mac=3.0, output=80)),
+                (DType.FLOAT32,), template="_dsp", headers=("emitc_dsp.h",),
             ),
         ),
     ),

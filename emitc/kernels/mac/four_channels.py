@@ -6,6 +6,7 @@ kernel reads them. Those of int8 lie in blocks of four filters for DSP instructi
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,15 +118,11 @@ def float_variants(lower: Lower, unit: Costs, vectors: Costs) -> tuple[Variant, 
 
     unit, vectors: what they cost by the float unit and by vectors.
     """
-
-    def variant(name: str, cost: Costs) -> Variant:
-        def make(bound: BoundNode) -> Layer | str:
-            layer = lower(bound)
-            return layer if isinstance(layer, str) else replace(layer, template=f"{layer.template}_{name}")
-
-        return Variant(name, name, make, cost, (DType.FLOAT32,), (_OF_FLOATS,), headers=HEADERS[name])
-
-    return variant("fpu", unit), variant("mve", vectors)
+    costs = {"fpu": unit, "mve": vectors}
+    return tuple(
+        Variant(name, name, lower, cost, (DType.FLOAT32,), (_OF_FLOATS,), f"_{name}", HEADERS[name])
+        for name, cost in costs.items()
+    )
 
 
 _OF_FLOATS = requires(lambda bound: bound.input(0).dtype is DType.FLOAT32, "its values are integers")
@@ -145,23 +142,21 @@ def int8_variants(
 ) -> tuple[Variant, ...]:
     """The variants of a kernel of int8 activations whose portable layer `lower` gives. vectors, pairs: what they cost."""
 
-    def maker(name: str) -> Callable[[BoundNode], Layer | str]:
+    def make(bound: BoundNode, name: str) -> Layer | str:
         pack, how, headers = _PACKINGS[name]
-
-        def make(bound: BoundNode) -> Layer | str:
-            arrays = filters(bound)
-            if isinstance(arrays, str):
-                return arrays
-            layer = lower(bound)
-            packed = {role: pack(values) for role, values in arrays.items()}
-            # Packed tables begin at a whole word.
-            tables = _reordered(layer.tables, packed, how, alignment=4)
-            return replace(layer, template=f"{layer.template}_{name}", tables=tables, headers=headers)
-
-        return make
+        arrays = filters(bound)
+        if isinstance(arrays, str):
+            return arrays
+        layer = lower(bound)
+        packed = {role: pack(values) for role, values in arrays.items()}
+        # Packed tables begin at a whole word.
+        return replace(layer, tables=_reordered(layer.tables, packed, how, alignment=4), headers=headers)
 
     costs = {"mve": vectors, "dsp": pairs}
-    return tuple(Variant(name, name, maker(name), cost, applies=(_of_bytes,)) for name, cost in costs.items())
+    return tuple(
+        Variant(name, name, partial(make, name=name), cost, applies=(_of_bytes,), template=f"_{name}")
+        for name, cost in costs.items()
+    )
 
 
 def _of_bytes(bound: BoundNode) -> str:

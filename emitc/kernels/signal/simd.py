@@ -5,7 +5,6 @@ portable template's name and the feature at the end.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from emitc.ir import BoundNode, DType
 from emitc.kernels.contract import Variant
@@ -18,11 +17,7 @@ Lower = Callable[[BoundNode], Layer | str]
 
 
 def _variant(feature: str, lower: Lower, dtype: DType, cost: Costs, headers: tuple[str, ...]) -> Variant:
-    def make(bound: BoundNode) -> Layer | str:
-        layer = lower(bound)
-        return layer if isinstance(layer, str) else replace(layer, template=f"{layer.template}_{feature}")
-
-    return Variant(feature, feature, make, cost, (dtype,), headers=headers)
+    return Variant(feature, feature, lower, cost, (dtype,), template=f"_{feature}", headers=headers)
 
 
 def pairs(lower: Lower, dtype: DType = DType.INT16) -> Variant:

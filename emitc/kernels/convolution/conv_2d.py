@@ -208,15 +208,6 @@ def _stretch_cost(bound: BoundNode, pixels: int) -> float:
     return 1.0 if dsp_int8.refusal(bound) else dsp_int8.stretch_cost(_problem(bound), pixels)
 
 
-def _winograd_cost(bound: BoundNode, *, run_time: bool) -> float:
-    """Pixels that the kernel computes, by those that there are."""
-    return winograd.computed_share(bound.output.shape, run_time=run_time)
-
-
-def _scalar_winograd_cost(bound: BoundNode, *, lean: bool) -> float:
-    return winograd.scalar_computed_share(bound.output.shape, lean=lean)
-
-
 def work(bound: BoundNode) -> int:
     _, kernel_h, kernel_w, in_c = bound.input(WEIGHTS).shape
     return bound.output.elements * kernel_h * kernel_w * in_c
@@ -319,7 +310,7 @@ _VARIANTS = (
     *(
         Variant(
             name, "dsp", _integers(winograd.convolution, run_time=run_time),
-            Costs(_WINOGRAD, replace(_TRANSFORMS, mac=mac), factor=partial(_winograd_cost, run_time=run_time)),
+            Costs(_WINOGRAD, replace(_TRANSFORMS, mac=mac), factor=partial(winograd.computed_share, run_time=run_time)),
             applies=_INT8, spare=True,
         )
         for name, run_time, mac in (("dsp-winograd", False, 0.4), ("dsp-winograd-scratch", True, 0.59))
@@ -362,7 +353,9 @@ _VARIANTS = (
     *(
         Variant(
             name, "gpr31", _integers(winograd.scalar_convolution, lean=lean),
-            Costs(_WINOGRAD_RV32, replace(_SCALAR_TRANSFORMS, mac=mac), factor=partial(_scalar_winograd_cost, lean=lean)),
+            Costs(
+                _WINOGRAD_RV32, replace(_SCALAR_TRANSFORMS, mac=mac), factor=partial(winograd.scalar_computed_share, lean=lean)
+            ),
             applies=_INT8, spare=True,
         )
         for name, lean, mac in (("gpr31-winograd", False, 0.89), ("gpr31-winograd-lean", True, 0.91))

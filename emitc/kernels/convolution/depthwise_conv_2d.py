@@ -318,7 +318,8 @@ _VARIANTS = (
     ),
     Variant(
         "gpr31", "gpr31", _channels(scalar_int8.depthwise_columns),
-        Costs("rtl_hazard3 at da8e5ec, 2026-11-26", Cost(mac=3.9, output=10)), applies=(dsp_int8.refusal, _CHANNELS),
+        Costs("rtl_hazard3 at da8e5ec, 2026-11-26", Cost(mac=3.9, output=10)),
+        applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER),
     ),
     Variant("rvv", "rvv", _windows(riscv_int8.rvv_convolution), _LANES, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
     Variant(
@@ -330,12 +331,13 @@ _VARIANTS = (
         applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER),
     ),
     Variant("swar", "swar", _windows(scalar_int8.convolution), _WORDS, applies=(dsp_int8.refusal, _ONE_CHANNEL)),
-    Variant("swar", "swar", _channels(scalar_int8.depthwise), _WORDS, applies=(dsp_int8.refusal, _CHANNELS)),
+    Variant("swar", "swar", _channels(scalar_int8.depthwise), _WORDS, applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER)),
     Variant(
         "mul32", "mul32", _windows(scalar_int8.convolution, mul32=True), _MUL32, applies=(dsp_int8.refusal, _ONE_CHANNEL)
     ),
     Variant(
-        "mul32", "mul32", _channels(scalar_int8.depthwise, mul32=True), _MUL32, applies=(dsp_int8.refusal, _CHANNELS)
+        "mul32", "mul32", _channels(scalar_int8.depthwise, mul32=True), _MUL32,
+        applies=(dsp_int8.refusal, _CHANNELS, _ONE_FILTER),
     ),
 )  # fmt: skip
 _INT16_AND_FLOAT = {

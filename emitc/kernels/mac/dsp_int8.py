@@ -28,7 +28,6 @@ from emitc.errors import Reason
 from emitc.ir import BoundNode, DType
 from emitc.kernels.mac import accumulation
 from emitc.kernels.mac.problem import (
-    DILATED,
     FOUR_BITS,
     ONE_CHANNEL,
     POINTER_BYTES,
@@ -52,7 +51,7 @@ from emitc.kernels.mac.weight_packing import (
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.windows import BY_ROWS, whole_window
 from emitc.layer import ByRows, Layer, Param, Scratch, Table, by_channel
-from emitc.numerics.requantize import INT32_MAX, Int64
+from emitc.numerics.requantize import INT32_MAX
 
 HEADER = "emitc_dsp.h"
 HEADERS = (HEADER, "emitc_dsp_tile.h")
@@ -122,8 +121,7 @@ def fold(problem: MacProblem) -> FoldedWeights:
 
 def fold_windows(problem: MacProblem) -> FoldedWeights:
     """The same for kernels whose windows are runs of the input, and which compute two channels at a time."""
-    if problem.is_dilated:
-        raise NoKernel(DILATED)
+    problem.require_runs()
     if problem.channels == 1:
         raise NoKernel(ONE_CHANNEL)
     return fold(problem)
@@ -131,6 +129,8 @@ def fold_windows(problem: MacProblem) -> FoldedWeights:
 
 def _with_weight_zero(folded: FoldedWeights, zero: int) -> FoldedWeights:
     """The same with weights as the model has them, for a kernel that subtracts their zero point times the sum of the values."""
+    if not zero:
+        return folded
     weights = replace(folded, filters=folded.filters + zero, spec=folded.spec.extended("_zero", weight_zero=True))
     if weights.largest_sum + 128 * abs(zero) * weights.filters.shape[1] > INT32_MAX:
         raise NoKernel("sums with the zero points of the weights could overflow int32")
@@ -164,17 +164,9 @@ def convolution(problem: MacProblem, *, tile: str = "4px", scratch: bool = True)
 
 def _tiled(folded: FoldedWeights, tile: Tile) -> Layer:
     problem, (kernel_h, _) = folded.problem, folded.problem.kernel
-    channels = problem.channels
-    zero_params: tuple[Param, ...] = ()
-    zero = weights_zero(problem.bound)
-    folded = folded.joined(zero)
-    if zero:
-        folded = _with_weight_zero(folded, zero)
-    runs, joined = folded.filters.reshape(channels, kernel_h, -1), folded.spec.joined
-    if zero:
-        values, words, zero_params = _with_zero_words(runs, zero, joined=joined)
-    else:
-        values, words = (pack_filter_pairs if tile.pixels == PIXELS else pack_filter_quads)(runs, joined=joined)
+    channels, zero = problem.channels, weights_zero(problem.bound)
+    folded = _with_weight_zero(folded.joined(zero), zero)
+    values, words, zero_params = _packed(folded, kernel_h, zero, quads=tile.pixels < PIXELS)
     if tile.name:
         folded = replace(folded, spec=folded.spec.extended(f"_{tile.name}", window=tile.name))
     if tile.pixels == PIXELS:
@@ -203,8 +195,13 @@ def _in_columns(problem: MacProblem) -> bool:
     return window is not None and window.stride_w == 1 and kernel_w == 3 and depth % 4 == 0
 
 
-def _with_zero_words(runs: Int64, zero: int, *, joined: bool) -> tuple[NDArray[np.int8], int, tuple[Param, ...]]:
-    """`pack_filter_pairs_with_zero`, whose last number comes as a parameter."""
+def _packed(
+    folded: FoldedWeights, rows: int, zero: int, *, quads: bool = False
+) -> tuple[NDArray[np.int8], int, tuple[Param, ...]]:
+    """Weights in words, how many words a pair of filters has, and a parameter where they have a zero point."""
+    runs, joined = folded.filters.reshape(folded.problem.channels, rows, -1), folded.spec.joined
+    if not zero:
+        return *(pack_filter_quads if quads else pack_filter_pairs)(runs, joined=joined), ()
     values, words, zero_words = pack_filter_pairs_with_zero(runs, zero, joined=joined)
     what = "the last ones, for the weights' zero point"
     return values, words, (Param("sum_words", "int32_t", zero_words, what),)
@@ -239,29 +236,22 @@ def _matrix_product(folded: FoldedWeights, by_rows: ByRows | None, *, scratch: b
     problem = folded.problem
     out, depth = folded.filters.shape
     by_row = problem.pixels < PIXELS or out == 1 or not scratch
-    zero_params: tuple[Param, ...] = ()
     zero = weights_zero(problem.bound)
     few = by_row and out < BLOCK
     folded = replace(folded, spec=folded.spec.extended("_few", window="few")) if few else folded.joined(zero)
-    if zero:
-        folded = _with_weight_zero(folded, zero)
+    folded = _with_weight_zero(folded, zero)
     folded = _with_tail(folded, out % BLOCK if by_row else problem.bound.output.shape[-2] % PIXELS)
     if by_row:
-        if zero:
-            zero_params = (Param("weights_zero", "int32_t", zero, "the weights' zero point"),)
+        of_zero = (Param("weights_zero", "int32_t", zero, "the weights' zero point"),) if zero else ()
         return folded.layer(
             "matrix/row_dsp",
             packed_table(pack_dsp_blocks(folded.filters, joined=folded.spec.joined), (out, depth), CHANNEL_PAIRS, 1),
-            (*problem.size_params, *zero_params, *problem.output_limits),
+            (*problem.size_params, *of_zero, *problem.output_limits),
             ahead=whole_window(out, BLOCK, 1),
             by_rows=by_rows,
             headers=HEADERS,
         )
-    runs, joined = folded.filters.reshape(out, 1, depth), folded.spec.joined
-    if zero:
-        values, words, zero_params = _with_zero_words(runs, zero, joined=joined)
-    else:
-        values, words = pack_filter_pairs(runs, joined=joined)
+    values, words, zero_params = _packed(folded, 1, zero)
     of_pair = Param("words", "int32_t", words, "of the weights of two channels")
     return folded.layer(
         "matrix/matrix_dsp",

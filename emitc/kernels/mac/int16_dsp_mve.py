@@ -12,7 +12,7 @@ import numpy as np
 from emitc.ir import BoundNode, DType
 from emitc.kernels.mac import accumulation, dsp_int8
 from emitc.kernels.mac.accumulation import requantization
-from emitc.kernels.mac.problem import DILATED, FOUR_BITS, ONE_CHANNEL, FoldedWeights, MacProblem, NoKernel, packed_table
+from emitc.kernels.mac.problem import FOUR_BITS, ONE_CHANNEL, FoldedWeights, MacProblem, NoKernel, packed_table
 from emitc.kernels.mac.weight_packing import BLOCK, adjacent_order, pack_filter_pairs, pack_filter_quads
 from emitc.kernels.shared.windows import BY_ROWS, whole_window
 from emitc.layer import ByRows, Layer, Param, Scratch, Table
@@ -55,8 +55,7 @@ def number_tables(folded: FoldedWeights) -> tuple[Table, ...]:
 def dsp_convolution(problem: MacProblem) -> Layer:
     """The DSP layer of a convolution without groups, or of a fully connected layer: four pixels and two channels at a time."""
     folded, out = fold(problem), problem.channels
-    if problem.is_dilated:
-        raise NoKernel(DILATED)
+    problem.require_runs()
     few = problem.pixels < _FEW_ROWS or (problem.window is None and out < 2)
     if problem.is_matrix_product and few:
         return _rows(folded)
@@ -98,8 +97,7 @@ def _rows(folded: FoldedWeights) -> Layer:
 def mve_convolution(problem: MacProblem) -> Layer:
     """The MVE layer of a convolution without groups, or of a fully connected layer: four channels at a time."""
     folded = fold(problem)
-    if problem.is_dilated:
-        raise NoKernel(DILATED)
+    problem.require_runs()
     weights = packed_table(folded.filters.reshape(-1), problem.bound.input(1).shape, "filter by filter", 1)
     return folded.layer(
         "convolution/conv_2d_s16_mve",

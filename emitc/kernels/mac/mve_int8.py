@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from emitc.ir import Array
 from emitc.kernels.mac.accumulation import Requantization, requantization_tables
 from emitc.kernels.mac.problem import (
-    DILATED,
     FULL,
     POINTER_BYTES,
     FoldedWeights,
@@ -112,8 +111,7 @@ def inner_columns(problem: MacProblem) -> tuple[Param, ...]:
 
 def convolution(problem: MacProblem) -> Layer:
     """The layer of a convolution without groups or of a fully connected layer; raises NoKernel where there is none."""
-    if problem.is_dilated:
-        raise NoKernel(DILATED)
+    problem.require_runs()
     window = problem.window
     whole_image = window is None or (not window.padding.any and window.dilation_h == 1)
     if whole_image and problem.pixels == 1 and problem.matrix.shape[1] == problem.bound.input(0).elements:

@@ -28,7 +28,6 @@ from emitc.numerics.requantize import Clamp, Int64, activation_clamp
 
 DILATED = Reason("it is dilated along the row", "a dilation of 1 there")
 ONE_CHANNEL = Reason("it has one output channel", "two output channels or more")
-SEVERAL_FILTERS = Reason("it has several filters per channel", "one filter per channel, followed by a 1x1 convolution")
 WEIGHT_ZERO_POINTS = Reason("its weights have zero points", "symmetric weights")
 FOUR_BITS = Reason("its weights have four bits", "weights of eight bits")
 BIAS_OVERFLOWS = "folding the zero point into the bias could overflow int32"
@@ -89,10 +88,10 @@ class MacProblem:
             return True
         return (*self.kernel, window.stride_h, window.stride_w) == (1, 1, 1, 1) and not window.padding.any
 
-    @property
-    def is_dilated(self) -> bool:
-        """Whether a row of the window is no run of the input."""
-        return self.window is not None and self.window.dilation_w != 1
+    def require_runs(self) -> None:
+        """Raises NoKernel where a row of the window is no run of the input."""
+        if self.window is not None and self.window.dilation_w != 1:
+            raise NoKernel(DILATED)
 
     @property
     def window_params(self) -> tuple[Param, ...]:

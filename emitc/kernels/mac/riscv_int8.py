@@ -25,8 +25,6 @@ from emitc.ir import BoundNode
 from emitc.kernels.mac import scalar_int8
 from emitc.kernels.mac.accumulation import Requantization
 from emitc.kernels.mac.problem import (
-    DILATED,
-    SEVERAL_FILTERS,
     FoldedWeights,
     MacProblem,
     NoKernel,
@@ -161,8 +159,7 @@ def _lane_tables(folded: FoldedWeights, weights: Table) -> tuple[Table, ...]:
 
 def rvv_convolution(problem: MacProblem) -> Layer:
     """The layer of a convolution without groups or of a fully connected layer; raises NoKernel where there is none."""
-    if problem.is_dilated:
-        raise NoKernel(DILATED)
+    problem.require_runs()
     folded = _rvv_fold(problem)
     size = folded.filters.shape[1]
     pixels = 1 if problem.pixels < PIXELS else PIXELS
@@ -179,8 +176,6 @@ def rvv_depthwise(problem: MacProblem) -> Layer:
     Channels are made as many at a time as there are lanes; each reads its own input channel only.
     """
     channels = problem.channels
-    if channels != problem.bound.input(0).shape[3]:
-        raise NoKernel(SEVERAL_FILTERS)
     folded = _rvv_fold(problem)
     return folded.layer(
         "mac/depthwise_conv_2d_rvv",
@@ -230,8 +225,7 @@ def _shortened(folded: FoldedWeights, dropped: int) -> FoldedWeights:
 
 def xpulp_convolution(problem: MacProblem) -> Layer:
     """The layer of a convolution without groups or of a fully connected layer; raises NoKernel where there is none."""
-    if problem.is_dilated:
-        raise NoKernel(DILATED)
+    problem.require_runs()
     folded = _shortened(_xpulp_fold(problem), _DROPPED)
     if problem.is_matrix_product and problem.pixels < PIXELS:
         return _xpulp_rows(folded)
@@ -263,12 +257,9 @@ def xpulp_depthwise(problem: MacProblem) -> Layer:
     Channels become planes in scratch, for some rows of outputs at a time, so that a word has neighbours along a row.
     """
     channels, (kernel_h, kernel_w) = problem.channels, problem.kernel
-    if channels != problem.bound.input(0).shape[3]:
-        raise NoKernel(SEVERAL_FILTERS)
     if channels < 4:
         raise NoKernel("it has fewer than four channels")
-    if problem.is_dilated:
-        raise NoKernel(DILATED)
+    problem.require_runs()
     folded = _xpulp_fold(problem)
     if problem.kernel == (3, 3):
         folded = _shortened(folded, _DROPPED_3X3)

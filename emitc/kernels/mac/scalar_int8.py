@@ -13,9 +13,7 @@ import numpy as np
 
 from emitc.errors import Reason
 from emitc.kernels.mac.problem import (
-    DILATED,
     POINTER_BYTES,
-    SEVERAL_FILTERS,
     FoldedWeights,
     MacProblem,
     NoKernel,
@@ -87,8 +85,7 @@ def convolution(problem: MacProblem, *, mul32: bool = False, fours: bool = False
 
     mul32: as in `fold`. fours: the products of four weights are added before they are split, for cores with many registers.
     """
-    if problem.is_dilated:
-        raise NoKernel(DILATED)
+    problem.require_runs()
     folded = fold(problem, mul32=mul32)
     is_product, window = problem.is_matrix_product, problem.window
     reads_rows = is_product and not _in_tiles(problem.pixels)
@@ -141,8 +138,6 @@ def depthwise(problem: MacProblem, *, mul32: bool = False) -> Layer:
     window is read for the last time.
     """
     channels, y = problem.channels, problem.bound.output
-    if channels != problem.bound.input(0).shape[3]:
-        raise NoKernel(SEVERAL_FILTERS)
     if not _in_tiles(y.shape[1] * y.shape[2]):
         raise NoKernel(_NOT_IN_TILES)
     folded = fold(problem, mul32=mul32)
@@ -169,9 +164,7 @@ def depthwise_columns(problem: MacProblem) -> Layer:
     the distance from the input to the output is a number of whole pixels.
     """
     window, (_, out_h, out_w, channels) = problem.window, problem.bound.output.shape
-    _, in_h, in_w, in_channels = problem.bound.input(0).shape
-    if channels != in_channels:
-        raise NoKernel(SEVERAL_FILTERS)
+    _, in_h, in_w, _ = problem.bound.input(0).shape
     if problem.kernel != (3, 3) or window is None or (window.dilation_h, window.dilation_w) != (1, 1):
         raise NoKernel(_NOT_3X3)
     below = (out_h - 1) * window.stride_h - window.padding.top + 3 - in_h
@@ -313,14 +306,9 @@ def _parts(fours: Int64) -> list[tuple[int, int]]:
     return sorted(clipped)
 
 
-def _even(filters: Int64) -> Int64:
-    """Filters [O, K] with a zero at the end where K is odd."""
-    return with_zeros(filters, 2)
-
-
 def _pairs_fit(filters: Int64) -> bool:
     """Whether the products of int8 values with two weights always add up within 16 bits."""
-    pairs = _even(filters).reshape(len(filters), -1, 2)
+    pairs = with_zeros(filters, 2).reshape(len(filters), -1, 2)
     low = np.minimum(-128 * pairs, 127 * pairs).sum(axis=2)
     high = np.maximum(-128 * pairs, 127 * pairs).sum(axis=2)
     return bool(low.min() >= -(1 << 15) and high.max() < 1 << 15)
@@ -329,4 +317,4 @@ def _pairs_fit(filters: Int64) -> bool:
 def _paired_table(filters: Int64, shape: tuple[int, ...]) -> Table:
     """Weights for two at a time. shape: of them in the model."""
     what = shape_text(shape) + (", a zero after each filter" if filters.shape[1] % 2 else "")
-    return Table("weights", "int8_t", tuple(_even(filters).reshape(-1).tolist()), what, pixels_per_load=PIXELS)
+    return Table("weights", "int8_t", tuple(with_zeros(filters, 2).reshape(-1).tolist()), what, pixels_per_load=PIXELS)

@@ -14,10 +14,10 @@ from dataclasses import replace
 import numpy as np
 
 from emitc.errors import Reason
-from emitc.ir import Shape
+from emitc.ir import BoundNode
 from emitc.kernels.mac import scalar_int8
 from emitc.kernels.mac.dsp_int8 import CHANNEL_PAIRS, HEADERS, fold_windows
-from emitc.kernels.mac.problem import DILATED, FoldedWeights, MacProblem, NoKernel, packed_table
+from emitc.kernels.mac.problem import FoldedWeights, MacProblem, NoKernel, packed_table
 from emitc.kernels.mac.weight_packing import filter_groups, widening_order
 from emitc.layer import ByRows, Layer, Param, Scratch, Table
 from emitc.numerics.requantize import INT32_MAX, Int64
@@ -89,8 +89,7 @@ def scalar_convolution(problem: MacProblem, *, lean: bool = False) -> Layer:
     lean: with half of the working memory.
     """
     _require_windows(problem)
-    if problem.is_dilated:
-        raise NoKernel(DILATED)
+    problem.require_runs()
     folded = scalar_int8.fold(problem, mul32=False)
     tiles, together = _SCALAR_TOGETHER[lean]
     filters = _filters(folded, together)[filter_groups(problem.channels, together)]
@@ -138,19 +137,19 @@ def _layer(
     return folded.layer(template, weights, params, by_rows=ByRows(window=True, tile=OUTPUTS * tiles), headers=headers)
 
 
-def computed_share(shape: Shape, *, run_time: bool) -> float:
+def computed_share(bound: BoundNode, *, run_time: bool) -> float:
     """Pixels that are computed for an output [N, H, W, C], divided by those that it has."""
-    return _computed_pixels(shape, _TOGETHER[run_time][0])
+    return _computed_pixels(bound, _TOGETHER[run_time][0])
 
 
-def scalar_computed_share(shape: Shape, *, lean: bool) -> float:
+def scalar_computed_share(bound: BoundNode, *, lean: bool) -> float:
     """The same of the elements that `scalar_convolution` computes."""
-    channels, (tiles, together) = shape[3], _SCALAR_TOGETHER[lean]
-    return _computed_pixels(shape, tiles) * -(-channels // together) * together / channels
+    channels, (tiles, together) = bound.output.shape[3], _SCALAR_TOGETHER[lean]
+    return _computed_pixels(bound, tiles) * -(-channels // together) * together / channels
 
 
-def _computed_pixels(shape: Shape, tiles: int) -> float:
-    _, rows, columns, _ = shape
+def _computed_pixels(bound: BoundNode, tiles: int) -> float:
+    _, rows, columns, _ = bound.output.shape
     sixes = -(-columns // OUTPUTS) * rows
     return -(-sixes // tiles) * tiles * OUTPUTS / (rows * columns)
 

@@ -54,7 +54,7 @@ from emitc.kernels.pooling.pool_ops import (
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.pointwise import bound_params, bounded
 from emitc.kernels.shared.sums import decision
-from emitc.kernels.shared.windows import BY_ROWS, Window, require_output, window_overlap
+from emitc.kernels.shared.windows import BY_ROWS, require_output, window_overlap
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table, by_channel, integers
 from emitc.numerics.requantize import Clamp, Float32, Int64, activation_clamp, requantize_float
 
@@ -64,37 +64,19 @@ _TOGETHER = 4
 _HEADERS = {"fpu": ("emitc_fpu_pool.h",), "mve": ("emitc_mve.h", "emitc_mve_float32.h", "emitc_mve_float_compare.h")}
 
 
-def _float_reference(
-    bound: BoundNode, window: Window, kernel: tuple[int, int], activation: str, image: Float32, *, average: bool
-) -> Array:
-    """Tap by tap, in float32. image: [N, H, W, C]. kernel: height and width of the window."""
-    y = bound.output
-    if not average:
-        largest = np.full(y.shape, _LOWEST, np.float32)
-        for _, _, met in window.taps(image, -np.inf, *kernel):
-            largest = np.where(met > largest, met, largest)
-        return bounded(largest, activation, y.dtype)
-    total = np.zeros(y.shape, np.float32)
-    count = np.zeros((1, *y.shape[1:3], 1), np.float32)
-    ones = np.ones((1, *image.shape[1:3], 1), np.float32)
-    with np.errstate(all="ignore"):
-        for (_, _, met), (_, _, inside) in zip(
-            window.taps(image, 0.0, *kernel), window.taps(ones, 0.0, *kernel), strict=True
-        ):
-            total += met
-            count += inside
-        return bounded(total / count, activation, DType.FLOAT32)
+@np.errstate(all="ignore")
+def _largest_float(bound: BoundNode, image: Float32) -> Array:
+    """Tap by tap. image: [N, H, W, C]."""
+    op, y, plain = bound.op(Pool2D), bound.output, bound.node.op.numerics is Numerics.PLAIN
+    largest = np.full(y.shape, _LOWEST if plain else -np.inf, np.float32)
+    for _, _, met in op.window.taps(image, -np.inf, op.kernel_h, op.kernel_w):
+        largest = np.where(met > largest, met, largest) if plain else np.maximum(largest, met)
+    return bounded(largest, op.activation, y.dtype) if plain else largest
 
 
-def _float_layer(bound: BoundNode, activation: str, *, average: bool) -> Layer:
-    """Channels innermost."""
-    params = (*pool_params(bound), *bound_params(activation, bound.output.dtype))
-    template = "pooling/average_pool_2d_float" if average else "pooling/max_pool_2d_taps"
-    return pool_layer(bound, template, params, _BOUNDED)
-
-
-def _by_fours(bound: BoundNode, portable: Layer, variant: str) -> Layer | str:
-    """The `portable` layer of largest values, in TFLite or ONNX, for four channels at a time; or why there is none."""
+def _by_fours(bound: BoundNode, variant: str) -> Layer | str:
+    """The portable layer of largest values, in TFLite or ONNX, for four channels at a time; or why there is none."""
+    portable = lower(bound)
     if portable.template != "pooling/max_pool_2d_taps" or bound.input(0).dtype is not DType.FLOAT32:
         return f"{portable.kernel_name}{portable.spec.suffix} has a portable version only"
     channels = bound.output.shape[3]
@@ -125,7 +107,7 @@ _LARGEST_FLOAT_COUNT = 4096
 _LARGEST_SUM = 256
 """Bytes whose sum 16 bits hold."""
 _LIFT = 128
-"""What uint8 values are higher by than the int8 values that stand for them."""
+"""What uint8 values are higher by than the int8 values that stand for them; it takes part in a float32 rounding."""
 _EACH = (DType.FLOAT32, DType.INT8, DType.INT16)
 
 
@@ -168,11 +150,8 @@ def _check_quantization(bound: BoundNode) -> None:
 
 
 def _sum(taps: Iterator[tuple[int, int, Int64]]) -> Int64:
-    """The sum over the taps, which are never none: every window meets its input."""
-    _, _, total = next(taps)
-    for _, _, values in taps:
-        total = total + values
-    return total
+    """The sum over the taps."""
+    return sum((values for _, _, values in taps), np.zeros((), np.int64))
 
 
 def _tap_counts(bound: BoundNode) -> Int64:
@@ -187,8 +166,9 @@ def _tap_counts(bound: BoundNode) -> Int64:
     return _sum(padded.taps(ones, 0, op.kernel_h, op.kernel_w))
 
 
+@np.errstate(all="ignore")
 def _float_average(bound: BoundNode, image: Float32) -> Float32:
-    """ONNX Runtime's average of float32 values: their sum in the order that the op names, divided by their number."""
+    """The average of float32 values: their sum in the order that the op names, divided by their number."""
     op = bound.op(AveragePool2D)
     count = op.kernel_h * op.kernel_w
     grouped = count - count % _LANES if op.order is SumOrder.FOURS else 0
@@ -221,7 +201,7 @@ def _onnx_average(bound: BoundNode, values: Array) -> Array:
     ratio = mean / np.float32(y.scale)
     if op.numerics is Numerics.QDQ:
         return clamp.apply(np.rint(ratio).astype(np.int64) + y.zero_point, y.dtype)
-    bias = _unsigned_bias(op)
+    bias = _LIFT * op.unsigned
     shifted = np.rint(ratio + np.float32(y.zero_point + bias)).astype(np.int64)
     return clamp.apply(shifted - bias, y.dtype)
 
@@ -230,23 +210,15 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     """Tap by tap; the count of values that lie inside comes from pooling an image of ones."""
     op, x, y = bound.op(Pool2D), bound.input(0), bound.output
     assert inputs[0] is not None
-    if op.numerics is Numerics.PLAIN:
-        kernel, average = (op.kernel_h, op.kernel_w), isinstance(op, AveragePool2D)
-        floats = inputs[0].astype(np.float32)
-        return (_float_reference(bound, op.window, kernel, op.activation, floats, average=average),)
     if isinstance(op, AveragePool2D) and op.numerics.float_scale:
-        return (_onnx_average(bound, inputs[0]),)
-    if isinstance(op, MaxPool2D) and x.dtype is DType.FLOAT32:
-        largest = np.full(y.shape, -np.inf, np.float32)
-        for _, _, met in op.window.taps(inputs[0].astype(np.float32), -np.inf, op.kernel_h, op.kernel_w):
-            largest = np.maximum(largest, met)
-        return (largest,)
+        average = _onnx_average(bound, inputs[0])
+        return (bounded(average, op.activation, y.dtype) if op.numerics is Numerics.PLAIN else average,)
+    if x.dtype is DType.FLOAT32:
+        return (_largest_float(bound, inputs[0].astype(np.float32)),)
     image = inputs[0].astype(np.int64)
     if isinstance(op, AveragePool2D):
         centre = x.zero_point if op.count_padding else 0
-        count = np.full(y.shape, op.kernel_h * op.kernel_w, np.int64)
-        if not op.count_padding:
-            count = _sum(op.window.taps(np.ones_like(image), 0, op.kernel_h, op.kernel_w))
+        count = _tap_counts(bound)
         total = _sum(op.window.taps(image - centre, 0, op.kernel_h, op.kernel_w)) + centre * count
         if op.numerics is Numerics.UNSIGNED:
             pooled = (total + _LIFT * count + count // 2) // count - _LIFT
@@ -264,11 +236,6 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
 def _in_integers(op: AveragePool2D) -> bool:
     """Whether ONNX Runtime sums the quantized values themselves (QLinearGlobalAveragePool)."""
     return op.whole_image and op.numerics is Numerics.QOPERATOR
-
-
-def _unsigned_bias(op: AveragePool2D) -> int:
-    """What QLinearAveragePool's zero point is higher by in the model; it takes part in a float32 rounding there."""
-    return _LIFT if op.unsigned else 0
 
 
 def _factor(bound: BoundNode) -> float:
@@ -306,7 +273,7 @@ def _lower_average(bound: BoundNode) -> Layer:
         params = (*window, *offsets, *ends, factor)
         return pool_layer(bound, "pooling/average_pool_2d_sum", params, _typed(bound), by_rows)
     decided = decision(x.quantization, y.quantization, x.dtype, op.kernel_h * op.kernel_w)
-    late = y.zero_point + _unsigned_bias(op) if op.numerics is Numerics.QOPERATOR else 0
+    late = y.zero_point + _LIFT * op.unsigned if op.numerics is Numerics.QOPERATOR else 0
     arithmetic = (
         *decided.params,
         Param("order", "int32_t", op.order.value, f"of the float32 sum: {op.order.name.lower()}"),
@@ -323,7 +290,9 @@ def lower(bound: BoundNode) -> Layer:
     """Channels innermost, so that a window's rows are read as they lie."""
     op, x = bound.op(Pool2D), bound.input(0)
     if op.numerics is Numerics.PLAIN:
-        return _float_layer(bound, op.activation, average=isinstance(op, AveragePool2D))
+        params = (*pool_params(bound), *bound_params(op.activation, bound.output.dtype))
+        template = "average_pool_2d_float" if isinstance(op, AveragePool2D) else "max_pool_2d_taps"
+        return pool_layer(bound, f"pooling/{template}", params, _BOUNDED)
     dilated = (op.window.dilation_h, op.window.dilation_w) != (1, 1)
     suited = x.dtype is DType.INT8 or int16x8.applies(bound)
     params = pool_params(bound)
@@ -379,7 +348,7 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     """Four channels at a time, or 16 for the largest value."""
     op, layer = bound.op(Pool2D), lower(bound)
     if bound.input(0).dtype is DType.FLOAT32:
-        return _by_fours(bound, layer, "mve")
+        return _by_fours(bound, "mve")
     if layer.template in ("pooling/average_pool_2d_even", "pooling/average_pool_2d_sum"):
         return _onnx_average_by_vectors(bound, layer)
     if layer.spec != PLAIN or layer.template not in ("pooling/average_pool_2d", "pooling/max_pool_2d"):
@@ -389,11 +358,6 @@ def lower_mve(bound: BoundNode) -> Layer | str:
     if op.kernel_h * op.kernel_w > _LARGEST_COUNT:
         return f"a window of more than {_LARGEST_COUNT} values"
     return replace(layer, template=f"{layer.template}_mve", headers=(MVE_HEADER,))
-
-
-def lower_fpu(bound: BoundNode) -> Layer | str:
-    """Four channels of float32 at a time."""
-    return _by_fours(bound, lower(bound), "fpu")
 
 
 def lower_dsp(bound: BoundNode) -> Layer | str:
@@ -460,7 +424,8 @@ KERNELS = (
             ),
             Variant("dsp", "dsp", lower_dsp, Costs("qemu_m4 at db5d84b, 2026-11-22", Cost(mac=1.5, output=1))),
             Variant(
-                "fpu", "fpu", lower_fpu, Costs("qemu_m4 at 8295c6a, 2026-11-23", Cost(mac=5.4, output=20)), (DType.FLOAT32,)
+                "fpu", "fpu", partial(_by_fours, variant="fpu"),
+                Costs("qemu_m4 at 8295c6a, 2026-11-23", Cost(mac=5.4, output=20)), (DType.FLOAT32,),
             ),
         ),
         cost=Costs(

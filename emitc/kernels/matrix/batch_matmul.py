@@ -139,25 +139,25 @@ def lower(bound: BoundNode) -> Layer:
         Param("b_column", "int32_t", b_column, "from column to column of b, and along its depth"),
         Param("b_step", "int32_t", b_step),
     )
-    macs = product.macs
+    suffix, spec = "", PLAIN
     if y.dtype is DType.FLOAT32:
-        spec = KernelSpec(x="float", w="float", y="float", acc="float")
-        return Layer("matrix/batch_matmul_float", "portable", operands, tables, params, macs=macs, spec=spec)
-    first, second, last = bound.input(0), bound.input(1), _multiplier(bound)
-    if y.dtype is DType.INT16:
+        suffix, spec = "_float", KernelSpec(x="float", w="float", y="float", acc="float")
+    elif y.dtype is DType.INT16:
+        suffix, spec = "_s16", KernelSpec(x="int16_t", w="int16_t", y="int16_t", acc="int64_t")
+        last = _multiplier(bound)
         params += integers(
             multiplier=(reduced_multiplier(last.q31), "Q15"), right=(15 - last.shift, "right shift of the product")
         )
-        spec = KernelSpec(x="int16_t", w="int16_t", y="int16_t", acc="int64_t")
-        return Layer("matrix/batch_matmul_s16", "portable", operands, tables, params, macs=macs, spec=spec)
-    params += integers(
-        a_offset=(-first.zero_point, "minus the zero point"),
-        b_offset=-second.zero_point,
-        multiplier=(last.q31, "Q31"),
-        shift=(last.shift, "positive left"),
-        output_offset=y.zero_point,
-    )
-    return Layer("matrix/batch_matmul", "portable", operands, tables, params, macs=macs)
+    else:
+        last = _multiplier(bound)
+        params += integers(
+            a_offset=(-bound.input(0).zero_point, "minus the zero point"),
+            b_offset=-bound.input(1).zero_point,
+            multiplier=(last.q31, "Q31"),
+            shift=(last.shift, "positive left"),
+            output_offset=y.zero_point,
+        )
+    return Layer(f"matrix/batch_matmul{suffix}", "portable", operands, tables, params, macs=product.macs, spec=spec)
 
 
 def _by_rows(bound: BoundNode) -> Layer | str:

@@ -22,7 +22,7 @@ Source  LiteRT's reference kernel, measured: sums next to every tie, where a Q31
         and ties upward or to even all give other results.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -36,15 +36,13 @@ from emitc.kernels.mac.operand_checks import (
     check_accumulator,
     check_float_operands,
     check_operands,
-    require_bias_length,
     require_constants,
     require_fitting_rows,
-    require_float_dtypes,
     rows_shape,
 )
 from emitc.kernels.mac.problem import MacProblem, maker
 from emitc.kernels.matrix import fully_connected_runtime
-from emitc.kernels.shared.pointwise import bound_params, bounded, operand
+from emitc.kernels.shared.pointwise import bound_params, operand
 from emitc.kernels.shared.windows import ACTIVATIONS
 from emitc.layer import KernelSpec, Layer, Param, Table, integers
 from emitc.numerics.requantize import INT32_MAX, Clamp, activation_clamp, double_shows, exact_multiplier_of
@@ -57,34 +55,14 @@ def _plain_floats(bound: BoundNode) -> bool:
     return floats and bound.node.op.numerics is Numerics.TFLITE
 
 
-def _check_float(bound: BoundNode) -> None:
-    """Refuses what the module's docstring lists, and a bias of another length."""
-    require_float_dtypes(bound)
-    require_constants(bound)
-    require_bias_length(bound, bound.input(accumulation.WEIGHTS).shape[0])
-
-
-def _bias(bound: BoundNode) -> Array:
-    bias = bound.optional(accumulation.BIAS)
-    return np.zeros(bound.input(accumulation.WEIGHTS).shape[0], np.float32) if bias is None else bias.array()
-
-
-def _float_reference(bound: BoundNode, activation: str, inputs: Sequence[Array | None]) -> Array:
-    """In double, rounded to float32."""
-    assert inputs[0] is not None
-    weights = bound.input(accumulation.WEIGHTS).array().astype(np.float64)
-    with np.errstate(all="ignore"):  # infinite weights give no number, as in the C
-        rows = inputs[0].astype(np.float64).reshape(-1, weights.shape[1]) @ weights.T + _bias(bound).astype(np.float64)
-        return bounded(rows.reshape(bound.output.shape).astype(np.float32), activation, DType.FLOAT32)
-
-
 def _float_layer(bound: BoundNode, activation: str) -> Layer:
     w = bound.input(accumulation.WEIGHTS)
     out, depth = w.shape
-    rows = bound.input(0).elements // depth
+    rows, bias = bound.input(0).elements // depth, bound.optional(accumulation.BIAS)
+    offsets = (0.0,) * out if bias is None else tuple(bias.array().tolist())
     tables = (
         Table("weights", "float", tuple(w.array().reshape(-1).tolist()), f"weights {out}x{depth}", pixels_per_load=0),
-        Table("bias", "float", tuple(_bias(bound).tolist()), "bias per output"),
+        Table("bias", "float", offsets, "bias per output"),
     )
     params = (*integers(**{"rows": rows, "in": depth, "out": out}), *bound_params(activation, DType.FLOAT32))
     return Layer("matrix/fully_connected_float", "portable", (0,), tables, params, macs=rows * out * depth)
@@ -182,10 +160,10 @@ def check(bound: BoundNode) -> None:
     op, w = bound.op(FullyConnected), bound.input(accumulation.WEIGHTS)
     require_rank(bound, w, 2)
     in_float = accumulation.in_float(bound) or _plain_floats(bound)
-    if _plain_floats(bound):
-        _check_float(bound)
-    elif in_float:
+    if in_float:
         check_float_operands(bound, w.shape[0])
+        if _plain_floats(bound):
+            require_constants(bound)
     else:
         check_operands(bound, 0, one_zero=True)
     require_fitting_rows(bound, keep_dims=op.keep_dims)
@@ -213,7 +191,7 @@ def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, 
     """One matrix product in int64."""
     op, x, w, y = bound.op(FullyConnected), bound.input(0), bound.input(accumulation.WEIGHTS), bound.output
     if _plain_floats(bound):
-        return (_float_reference(bound, op.activation, inputs),)
+        return (fully_connected_runtime.float_rows(bound, inputs, op.activation),)
     if accumulation.in_float(bound):
         values, weights, bias = accumulation.float_reference(bound, inputs)
         with np.errstate(all="ignore"):  # infinite weights give no number, as in the C
@@ -251,15 +229,11 @@ _integers = partial(maker, _problem)
 """The maker of a row: what a function of emitc/kernels/mac makes of the product."""
 
 
-def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
+def _floats(bound: BoundNode, instructions: str) -> Layer | str:
     """The same of float32, four channels at a time."""
-
-    def made(bound: BoundNode) -> Layer | str:
-        layer = lower(bound)
-        pixels = _as_pixels(layer) if _plain_floats(bound) else layer
-        return four_channels.float_product(bound, pixels, instructions)
-
-    return made
+    layer = lower(bound)
+    pixels = _as_pixels(layer) if _plain_floats(bound) else layer
+    return four_channels.float_product(bound, pixels, instructions)
 
 
 def work(bound: BoundNode) -> int:
@@ -286,11 +260,13 @@ _VARIANTS = (
         Costs("qemu_m55 at 0a67a04, 2026-11-22", Cost(mac=0.35, output=16, once=60)), (DType.INT16,), _INT16,
     ),
     Variant(
-        "mve", "mve", _floats("mve"), Costs("qemu_m55 at e76b974, 2026-11-23", Cost(mac=1.21, output=7.5, once=70)),
+        "mve", "mve", partial(_floats, instructions="mve"),
+        Costs("qemu_m55 at e76b974, 2026-11-23", Cost(mac=1.21, output=7.5, once=70)),
         (DType.FLOAT32,), _FLOAT,
     ),
     Variant(
-        "fpu", "fpu", _floats("fpu"), Costs("qemu_m4 at e76b974, 2026-11-23", Cost(mac=2.5, output=17, once=100)),
+        "fpu", "fpu", partial(_floats, instructions="fpu"),
+        Costs("qemu_m4 at e76b974, 2026-11-23", Cost(mac=2.5, output=17, once=100)),
         (DType.FLOAT32,), _FLOAT,
     ),
     Variant(

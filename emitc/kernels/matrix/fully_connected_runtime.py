@@ -67,16 +67,22 @@ def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
     return (operand_checks.rows_shape(bound, keep_dims=bound.op(ComputedFullyConnected).keep_dims),)
 
 
+def float_rows(bound: BoundNode, inputs: Sequence[Array | None], activation: str) -> Array:
+    """The product in double, rounded to float32."""
+    w = operand(bound, inputs, WEIGHTS).astype(np.float64)
+    bias = operand(bound, inputs, BIAS) if bound.optional(BIAS) else np.zeros(1)
+    with np.errstate(all="ignore"):  # infinite values give no number, as in the C
+        product = operand(bound, inputs, 0).astype(np.float64).reshape(-1, w.shape[1]) @ w.T + bias.astype(np.float64)
+        return bounded(product.astype(np.float32).reshape(bound.output.shape), activation, DType.FLOAT32)
+
+
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """One matrix product, in double or in int64."""
     op, x, y = bound.op(ComputedFullyConnected), bound.input(0), bound.output
+    if x.dtype is DType.FLOAT32:
+        return (float_rows(bound, inputs, op.activation),)
     w = operand(bound, inputs, WEIGHTS)
     rows = operand(bound, inputs, 0).reshape(-1, w.shape[1])
-    if x.dtype is DType.FLOAT32:
-        bias = operand(bound, inputs, BIAS) if bound.optional(BIAS) else np.zeros(1)
-        with np.errstate(all="ignore"):  # infinite values give no number, as in the C
-            product = np.matmul(rows.astype(np.float64), w.T.astype(np.float64)) + bias.astype(np.float64)
-            return (bounded(product.astype(np.float32).reshape(y.shape), op.activation, DType.FLOAT32),)
     quantized = bound.input(WEIGHTS)
     columns = w.T.astype(np.int64) - quantized.zero_point
     products = np.matmul(rows.astype(np.int64) - x.zero_point, columns)

@@ -365,13 +365,10 @@ def _lower_gemm(bound: BoundNode) -> Layer:
         else:
             operands = (*operands, _ADDEND)
     params = (
-        Param("rows", "int32_t", rows),
-        Param("depth", "int32_t", depth),
-        Param("columns", "int32_t", columns),
+        *integers(rows=rows, depth=depth, columns=columns),
         Param("a_row", "int32_t", 1 if op.turn_a else a.shape[1], "elements from row to row of the product"),
         Param("a_step", "int32_t", a.shape[1] if op.turn_a else 1, "and from factor to factor"),
-        Param("b_column", "int32_t", b.shape[1] if op.turn_b else 1),
-        Param("b_step", "int32_t", 1 if op.turn_b else b.shape[1]),
+        *integers(b_column=b.shape[1] if op.turn_b else 1, b_step=1 if op.turn_b else b.shape[1]),
         Param("c_row", "int32_t", c_row, "0: the addend is repeated"),
         Param("c_column", "int32_t", c_column),
         Param("alpha", "float", op.alpha),

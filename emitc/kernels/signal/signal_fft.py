@@ -21,12 +21,14 @@ Errors  computed constants, bands that leave x or the weights.
 Source  TFLite Micro's signal library.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Op, Shape
+from emitc.ir import Array, BoundNode, DType, Op
 from emitc.kernels.contract import KernelDef, Parsed, illegal, parser, require_constants, require_dtypes
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.signal.simd import int16_vectors, pairs, uint32_vectors
@@ -64,41 +66,30 @@ class SignalFftAutoScale(Op):
     """No attributes."""
 
 
-def _parser(op: type[RealFourier]) -> Callable[[SourceNode], Parsed]:
-    """Reads the options of the operator that `op` stands for."""
-
-    def from_tflite(node: SourceNode) -> Parsed:
-        node.counts((1, 1))
-        dtype = _NUMBERED.get(node.integer("T"))
-        if dtype is None:
-            why = f"T is {node.integer('T')}, there is code for 7 (int16), 2 (int32) and 0 (float32)"
-            raise node.unsupported("of this type is not supported", why, "use one of these")
-        length = node.integer("fft_length", low=1)
-        if length % 2 or not 4 <= length <= _LARGEST or not radices_of(length // 2):
-            raise node.unsupported(
-                f"of length {length} is not supported",
-                f"there is code for even lengths from 4 to {_LARGEST} without prime factors over 5, as in TFLite Micro",
-                "use one of these",
-            )
-        return Parsed(op(length, dtype))
-
-    return from_tflite
+def _from_tflite(op: type[RealFourier], node: SourceNode) -> Parsed:
+    node.counts((1, 1))
+    dtype = _NUMBERED.get(node.integer("T"))
+    if dtype is None:
+        why = f"T is {node.integer('T')}, there is code for 7 (int16), 2 (int32) and 0 (float32)"
+        raise node.unsupported("of this type is not supported", why, "use one of these")
+    length = node.integer("fft_length", low=1)
+    if length % 2 or not 4 <= length <= _LARGEST or not radices_of(length // 2):
+        raise node.unsupported(
+            f"of length {length} is not supported",
+            f"there is code for even lengths from 4 to {_LARGEST} without prime factors over 5, as in TFLite Micro",
+            "use one of these",
+        )
+    return Parsed(op(length, dtype))
 
 
-def _rfft_check(bound: BoundNode) -> None:
-    """Refuses another type than the option T says, and frames that are longer than the transform."""
+def _check_frames(bound: BoundNode) -> None:
+    """Refuses another type than the option T says, frames longer than the transform, and spectra of another length."""
     op, x = bound.op(RealFourier), bound.input(0)
     require_dtypes(bound, [(op.dtype,) * 2])
-    if not x.shape or not 1 <= x.shape[-1] <= op.length:
-        raise illegal(bound, "has frames that do not fit", f"{list(x.shape)} for {op.length}", tensor=x)
-
-
-def _irfft_check(bound: BoundNode) -> None:
-    """Refuses another type than the option T says, and spectra of another length."""
-    op, x = bound.op(RealFourier), bound.input(0)
-    require_dtypes(bound, [(op.dtype,) * 2])
-    if not x.shape or x.shape[-1] != op.length + 2 or 0 in x.shape:
-        raise illegal(bound, "has spectra that do not fit", f"{list(x.shape)} for {op.length}", tensor=x)
+    forth, last = isinstance(op, SignalRfft), x.shape[-1] if x.shape else 0
+    if not (1 <= last <= op.length if forth else last == op.length + 2 and 0 not in x.shape):
+        what = f"has {'frames' if forth else 'spectra'} that do not fit"
+        raise illegal(bound, what, f"{list(x.shape)} for {op.length}", tensor=x)
 
 
 def _rfft_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
@@ -257,11 +248,6 @@ def _check_bank(bound: BoundNode) -> None:
         raise illegal(bound, "has a band outside of its inputs", "starts and widths lead too far")
 
 
-def _bank_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """[channels]."""
-    return ((bound.op(SignalFilterBank).channels,),)
-
-
 def _bank_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """In Python's integers."""
     x = [int(v) for v in operand(bound, inputs, 0).tolist()]
@@ -304,7 +290,7 @@ def _lower_bank(bound: BoundNode) -> Layer:
         bound,
         Table("weights", spec.w, tuple(tables["weights"]), "weights of the bands", pixels_per_load=0),
         Table("unweights", spec.w, tuple(tables["unweights"]), "unweights of the bands"),
-        Table("places", "int16_t", _chained(places), "starts of the bands' frequencies and weights, and widths"),
+        Table("places", "int16_t", tuple(chain(*places)), "starts of the bands' frequencies and weights, and widths"),
         spec=spec,
     )
 
@@ -312,10 +298,6 @@ def _lower_bank(bound: BoundNode) -> Layer:
 def _layer(bound: BoundNode, *tables: Table, spec: KernelSpec = PLAIN) -> Layer:
     params = (Param("bands", "int32_t", bound.op(SignalFilterBank).channels + 1),)
     return Layer("signal/signal_filter_bank", "portable", (0,), tables, params, spec=spec)
-
-
-def _chained(rows: Iterable[Sequence[int]]) -> tuple[int, ...]:
-    return tuple(value for row in rows for value in row)
 
 
 def _in_groups(bound: BoundNode, size: int) -> Layer | str:
@@ -330,12 +312,12 @@ def _in_groups(bound: BoundNode, size: int) -> Layer | str:
     if size * max(counts) > frequencies:
         return "has fewer frequencies than a band in whole groups"
     groups: list[int] = []
-    places: list[tuple[int, int]] = []
+    places: list[int] = []
     for first, start, width, count in zip(
         tables["frequency_starts"], tables["weight_starts"], widths, counts, strict=True
     ):
         begin = min(max(first, 0), frequencies - size * count)
-        places.append((begin, count))
+        places += [begin, count]
         for group in range(begin - first, begin - first + size * count, size):
             for role in ("weights", "unweights"):
                 groups += [tables[role][start + i] if 0 <= i < width else 0 for i in range(group, group + size)]
@@ -343,20 +325,20 @@ def _in_groups(bound: BoundNode, size: int) -> Layer | str:
     return _layer(
         bound,
         Table("groups", "uint16_t", tuple(groups), together),
-        Table("places", "int16_t", _chained(places), f"starts of the bands' frequencies, and times {size} of them"),
+        Table("places", "int16_t", tuple(places), f"starts of the bands' frequencies, and times {size} of them"),
     )
 
 
 KERNELS = (
     KernelDef(
-        SignalRfft, "Fourier transform of real values", _TYPES, ("CUSTOM:SignalRfft",), _parser(SignalRfft),
-        _rfft_check, _rfft_reference, _rfft_lower,
+        SignalRfft, "Fourier transform of real values", _TYPES, ("CUSTOM:SignalRfft",), partial(_from_tflite, SignalRfft),
+        _check_frames, _rfft_reference, _rfft_lower,
         output_shapes=lambda bound: ((*bound.input(0).shape[:-1], bound.op(RealFourier).length + 2),),
         variants=(int16_vectors(_rfft_of_vectors), pairs(_rfft_of_pairs)),
     ),
     KernelDef(
-        SignalIrfft, "real values from their Fourier transform", _TYPES, ("CUSTOM:SignalIrfft",), _parser(SignalIrfft),
-        _irfft_check, _irfft_reference, _irfft_lower,
+        SignalIrfft, "real values from their Fourier transform", _TYPES, ("CUSTOM:SignalIrfft",),
+        partial(_from_tflite, SignalIrfft), _check_frames, _irfft_reference, _irfft_lower,
         output_shapes=lambda bound: ((*bound.input(0).shape[:-1], bound.op(RealFourier).length),),
     ),
     KernelDef(
@@ -373,7 +355,7 @@ KERNELS = (
         check=_check_bank,
         reference=_bank_reference,
         lower=_lower_bank,
-        output_shapes=_bank_shapes,
+        output_shapes=lambda bound: ((bound.op(SignalFilterBank).channels,),),
         variants=(
             uint32_vectors(lambda bound: _in_groups(bound, 4)),
             pairs(lambda bound: _in_groups(bound, 2), DType.UINT32),

@@ -139,7 +139,9 @@ class Steps:
             template=layer.template,
             variant=layer.variant,
             inputs=inputs,
-            outputs=tuple(self._operand(t, self.graph.root(t.name).name, const=False) for t in bound.outputs),
+            outputs=tuple(
+                _operand(t, self.slots.address(self.graph.root(t.name).name), const=False) for t in bound.outputs
+            ),
             scratch=self._scratch(node),
             table_names=tables | {role: f"staged_{role}" for role in node.staged if role in tables},
             constants=tuple(constants),
@@ -185,15 +187,13 @@ class Steps:
         """The operand at a position of the layer called `name`: a buffer, or an array where it is a constant."""
         root = self.graph.root(tensor.name)
         if not root.is_constant:  # in the arena, or a state variable
-            return self._operand(tensor, buffer_name(root.name, moved.get(root.name, 0)), const=True)
+            address = self.slots.address(buffer_name(root.name, moved.get(root.name, 0)))
+            return _operand(tensor, address, const=True)
         # Left by constant folding: switched off, or too much to compute now.
         values = tuple(root.array().reshape(-1).tolist())
         table = Table(f"operand_{position}", tensor.dtype.c_type, values, f"constant {text_of(tensor)}")
         array = self._array(table, f"{name}_operand_{position}", constants)
         return _operand(tensor, Address(Block.CONSTANT, array), const=True)
-
-    def _operand(self, tensor: Tensor, buffer: str, *, const: bool) -> Operand:
-        return _operand(tensor, self.slots.address(buffer), const=const)
 
     def _scratch(self, node: LoweredNode) -> tuple[Operand, ...]:
         return tuple(

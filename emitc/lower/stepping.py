@@ -41,13 +41,9 @@ def with_steps(
     maker = _Stepping(program, partition, cycles, max_cycles)
     stages = tuple(map(maker.stage, program.schedule))
     split = {stage.split.step.index: stage.split.step for stage in stages if stage.split is not None}
-
-    def replaced(step: Step) -> Step:
-        return split.get(step.index, step)
-
     return replace(
         program,
-        steps=tuple(map(replaced, program.steps)),
+        steps=tuple(split.get(step.index, step) for step in program.steps),
         schedule=tuple(stage.stage for stage in stages),
         stepping=Stepping(max_cycles, stages),
     )

@@ -18,8 +18,9 @@ Source  ONNX's specification of Loop and Scan; measured in ONNX Runtime, which o
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -102,13 +103,10 @@ class While(ControlFlow):
         return Links(values, (-1, *states), values), Links(values, tuple(range(operands)))
 
 
-def _parser(op: type[ControlFlow]) -> Callable[[SourceNode], Parsed]:
-    def parse(node: SourceNode) -> Parsed:
-        states = tuple(i for i, tensor in enumerate(node.inputs) if tensor is not None and tensor.is_variable)
-        node.counts((1, 1024 if node.format == "onnx" else 64 + len(states)), (0 if states else 1, 64))
-        return Parsed(op(node.graphs), tuple(range(len(node.inputs))), states=states)
-
-    return parse
+def _parsed(op: type[ControlFlow], node: SourceNode) -> Parsed:
+    states = tuple(i for i, tensor in enumerate(node.inputs) if tensor is not None and tensor.is_variable)
+    node.counts((1, 1024 if node.format == "onnx" else 64 + len(states)), (0 if states else 1, 64))
+    return Parsed(op(node.graphs), tuple(range(len(node.inputs))), states=states)
 
 
 def _op(bound: BoundNode) -> ControlFlow:
@@ -372,13 +370,15 @@ def _lower_loop(bound: BoundNode) -> Layer:
 
 KERNELS = (
     KernelDef(
-        If, "one of two subgraphs", tuple(DType), ("IF",), _parser(If), _check, _if_reference, _if_lower,
+        If, "one of two subgraphs", tuple(DType), ("IF",), partial(_parsed, If), _check, _if_reference, _if_lower,
         output_shapes=_output_shapes,
-        work=work, onnx=("If",), from_onnx=_parser(If), subgraphs=("then_subgraph_index", "else_subgraph_index"),
+        work=work, onnx=("If",), from_onnx=partial(_parsed, If),
+        subgraphs=("then_subgraph_index", "else_subgraph_index"),
     ),
     KernelDef(
-        While, "a subgraph again and again", tuple(DType), ("WHILE",), _parser(While), _check, _while_reference,
-        _while_lower, output_shapes=_output_shapes, work=work, subgraphs=("cond_subgraph_index", "body_subgraph_index"),
+        While, "a subgraph again and again", tuple(DType), ("WHILE",), partial(_parsed, While), _check,
+        _while_reference, _while_lower, output_shapes=_output_shapes, work=work,
+        subgraphs=("cond_subgraph_index", "body_subgraph_index"),
     ),
     KernelDef(
         Loop, "a graph again and again", tuple(DType), (), None, _check_loop, _loop_reference, _lower_loop,

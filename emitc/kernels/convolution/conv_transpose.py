@@ -46,7 +46,7 @@ from emitc.kernels.mac.accumulation import (
 from emitc.kernels.mac.operand_checks import require_bias_length, require_symmetric_weights
 from emitc.kernels.shared import int16x8, windows
 from emitc.kernels.shared.pointwise import bound_params, bounded, operand
-from emitc.layer import KernelSpec, Layer, Param, Scratch, Table
+from emitc.layer import KernelSpec, Layer, Param, Scratch, Table, integers
 from emitc.numerics.requantize import INT32_MAX, Int64, activation_clamp, requantize_float
 from emitc.source import SourceNode
 
@@ -354,11 +354,8 @@ def _steps(bound: BoundNode, *, rearranged: bool) -> tuple[Param, ...]:
         if op.filters_first:
             steps = (in_c, each_out * taps * in_c, taps * in_c, 1)
     names = ("tap_step", "group_step", "out_step", "in_step")
-    return (
-        *windows.window_params(bound, op.window, kernel_h, kernel_w),
-        Param("groups", "int32_t", op.groups),
-        *(Param(name, "int32_t", step) for name, step in zip(names, steps, strict=True)),
-    )
+    window = windows.window_params(bound, op.window, kernel_h, kernel_w)
+    return *window, *integers(groups=op.groups, **dict(zip(names, steps, strict=True)))
 
 
 def _lower_float(bound: BoundNode, macs: int) -> Layer:

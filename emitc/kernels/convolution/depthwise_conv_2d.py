@@ -7,7 +7,7 @@ Errors  weight zero point other than 0; an accumulator that can overflow int32.
 Source  TFLite 8-bit quantization specification, DEPTHWISE_CONV_2D.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -149,14 +149,10 @@ _windows, _channels = partial(maker, _as_convolution), partial(maker, _problem)
 """Makers of rows for one input channel and for several: what a function of emitc/kernels/mac makes of the problem."""
 
 
-def _floats(instructions: str) -> Callable[[BoundNode], Layer | str]:
+def _floats(bound: BoundNode, instructions: str) -> Layer | str:
     """The same of float32, four channels at a time; one input channel is a convolution."""
-
-    def made(bound: BoundNode) -> Layer | str:
-        fours = four_channels.float_convolution if bound.input(0).shape[3] == 1 else four_channels.float_depthwise
-        return fours(bound, lower(bound), instructions)
-
-    return made
+    fours = four_channels.float_convolution if _one_channel(bound) else four_channels.float_depthwise
+    return fours(bound, lower(bound), instructions)
 
 
 def _stretch_cost(bound: BoundNode, pixels: int) -> float:
@@ -255,7 +251,7 @@ _VARIANTS = (
         "mve", "mve", _channels(depthwise.mve_multiplied), _MORE_VECTORS, _SHORTS, (_integers, _CHANNELS, _MANY_FILTERS)
     ),
     Variant(
-        "mve", "mve", _floats("mve"),
+        "mve", "mve", partial(_floats, instructions="mve"),
         Costs(
             "qemu_m55 at c0f54a6, 2026-11-23", Cost(mac=1.75, output=22, once=60),
             {_SEVERAL: Cost(mac=1.1, output=25, once=60)},
@@ -263,7 +259,7 @@ _VARIANTS = (
         (DType.FLOAT32,), _FLOAT,
     ),
     Variant(
-        "fpu", "fpu", _floats("fpu"),
+        "fpu", "fpu", partial(_floats, instructions="fpu"),
         Costs(
             "qemu_m4 at c0f54a6, 2026-11-23", Cost(mac=3.75, output=25, once=60),
             {_SEVERAL: Cost(mac=2.63, output=27, once=60)},

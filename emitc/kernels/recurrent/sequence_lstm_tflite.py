@@ -32,7 +32,7 @@ from emitc.kernels.contract import (
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import four_channels
 from emitc.kernels.mac.accumulation import FACTOR_LIMIT
-from emitc.kernels.recurrent.recurrence import Real, require_input_shapes, sigmoid
+from emitc.kernels.recurrent.recurrence import Real, Sizes, require_input_shapes, sigmoid
 from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.sigmoid_table import MAX_LEFT, sigmoid_q15, sigmoid_table, tanh_q15, tanh_scaling
 from emitc.kernels.shared.windows import whole_window
@@ -105,21 +105,11 @@ def is_int16(bound: BoundNode) -> bool:
     return bound.input(X).dtype is DType.INT16
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """What the operands' shapes come to."""
-
-    batches: int
-    steps: int
-    inputs: int
-    units: int
-
-
 def sizes_of(bound: BoundNode) -> Sizes:
     """The sizes; `check` has shown x to have three dimensions and the weights two."""
     first, second, inputs = bound.input(X).shape
     batches, steps = (second, first) if is_time_major(bound) else (first, second)
-    return Sizes(batches, steps, inputs, bound.input(INPUT[0]).shape[0])
+    return Sizes(steps, batches, inputs, bound.input(INPUT[0]).shape[0], directions=1)
 
 
 def check(bound: BoundNode) -> None:

@@ -76,11 +76,6 @@ def _check_computed(bound: BoundNode) -> None:
     runtime_weights.check_sums(bound, _depth(bound))
 
 
-def _computed_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """[N, OH, OW, O]."""
-    return (operand_checks.window_shape(bound, bound.op(ComputedConv2D).window, _filters(bound)),)
-
-
 def _computed_reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """That of CONV_2D, depthwise with a group for each input channel."""
     op, x = bound.op(ComputedConv2D), bound.input(0)
@@ -105,10 +100,6 @@ def _lower_computed(bound: BoundNode) -> Layer:
     layer = runtime_weights.runtime_layer(bound, template, params, activation=op.activation, depth=_depth(bound))
     ahead = by_channel(out_c, groups, in_c, x.dtype.bytes, y.dtype.bytes)
     return replace(layer, overlaps=windows.window_overlap(bound, window, ahead))
-
-
-def _computed_work(bound: BoundNode) -> int:
-    return bound.output.elements * _depth(bound)
 
 
 _Lower = Callable[[BoundNode], Layer | str]
@@ -392,8 +383,10 @@ KERNELS = (
         check=_check_computed,
         reference=_computed_reference,
         lower=_lower_computed,
-        output_shapes=_computed_shapes,
-        work=_computed_work,
+        output_shapes=lambda bound: (
+            operand_checks.window_shape(bound, bound.op(ComputedConv2D).window, _filters(bound)),
+        ),
+        work=lambda bound: bound.output.elements * _depth(bound),
     ),
     KernelDef(
         Conv2D,

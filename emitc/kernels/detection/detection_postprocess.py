@@ -28,11 +28,11 @@ from emitc.kernels.contract import (
     Parsed,
     Variant,
     illegal,
+    require_constants,
     require_dtypes,
     require_quantization,
     require_rank,
     requires,
-    unsupported,
 )
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADER
@@ -98,9 +98,8 @@ def _check(bound: BoundNode) -> None:
     require_dtypes(bound, [(DType.FLOAT32,) * 3 + outputs, (DType.UINT8,) * 3 + outputs], [(DType.INT8,) * 3 + outputs])
     if encodings.dtype is DType.UINT8:
         require_quantization(bound, encodings, scores, anchors)
-    if not anchors.is_constant:
-        what = "with computed anchors is not supported"
-        raise unsupported(bound, what, "they must be constants", "export the model again", anchors)
+    what = "with computed anchors is not supported"
+    require_constants(bound, (anchors,), what, "they must be constants", "export the model again")
     require_rank(bound, encodings, 3)
     require_rank(bound, scores, 3)
     boxes = encodings.shape[1]

@@ -28,7 +28,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Numerics, Shape
+from emitc.ir import Array, BoundNode, DType, Numerics
 from emitc.kernels.contract import KernelDef, Parsed, Variant, require_rank, requires, unsupported
 from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.mac import accumulation, dsp_int8, four_channels, int16_dsp_mve, mve_int8, riscv_int8, scalar_int8
@@ -182,11 +182,6 @@ def check(bound: BoundNode) -> None:
         _check_uint8(bound)
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """[rows, O], or [..., O] with keep_num_dims."""
-    return (rows_shape(bound, keep_dims=bound.op(FullyConnected).keep_dims),)
-
-
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """One matrix product in int64."""
     op, x, w, y = bound.op(FullyConnected), bound.input(0), bound.input(accumulation.WEIGHTS), bound.output
@@ -234,10 +229,6 @@ def _floats(bound: BoundNode, instructions: str) -> Layer | str:
     layer = lower(bound)
     pixels = _as_pixels(layer) if _plain_floats(bound) else layer
     return four_channels.float_product(bound, pixels, instructions)
-
-
-def work(bound: BoundNode) -> int:
-    return bound.input(0).elements * bound.input(accumulation.WEIGHTS).shape[0]
 
 
 _QUANTIZED = (
@@ -309,8 +300,8 @@ KERNELS = (
         check=check,
         reference=reference,
         lower=lower,
-        output_shapes=output_shapes,
-        work=work,
+        output_shapes=lambda bound: (rows_shape(bound, keep_dims=bound.op(FullyConnected).keep_dims),),
+        work=fully_connected_runtime.work,
         tflite_dtypes=(DType.INT8, DType.INT16, DType.UINT8, DType.FLOAT32),
         onnx={"FullyConnected": from_onnx},
         packed_input=accumulation.WEIGHTS,

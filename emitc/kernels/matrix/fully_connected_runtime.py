@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emitc.ir import Array, BoundNode, DType, Shape
+from emitc.ir import Array, BoundNode, DType
 from emitc.kernels.contract import KernelDef, require_rank
 from emitc.kernels.mac import accumulation, operand_checks, runtime_weights
 from emitc.kernels.mac.accumulation import BIAS, WEIGHTS, Accumulating, output_limits, reduced, requantization
@@ -60,11 +60,6 @@ def check(bound: BoundNode) -> None:
     operand_checks.require_bias_length(bound, w.shape[0])
     if not in_float:
         runtime_weights.check_sums(bound, w.shape[1])
-
-
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """[rows, O], or [..., O] with keep_num_dims."""
-    return (operand_checks.rows_shape(bound, keep_dims=bound.op(ComputedFullyConnected).keep_dims),)
 
 
 def float_rows(bound: BoundNode, inputs: Sequence[Array | None], activation: str) -> Array:
@@ -161,7 +156,9 @@ KERNELS = (
         check=check,
         reference=reference,
         lower=lower,
-        output_shapes=output_shapes,
+        output_shapes=lambda bound: (
+            operand_checks.rows_shape(bound, keep_dims=bound.op(ComputedFullyConnected).keep_dims),
+        ),
         work=work,
     ),
 )

@@ -104,11 +104,6 @@ def check(bound: BoundNode) -> None:
         raise unsupported(bound, what, why, "expand one input first")
 
 
-def output_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """numpy's rule for matmul."""
-    return (_sizes(bound).output,)
-
-
 def reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """The product of the matrices without their zero points, in int64."""
     sizes = _sizes(bound)
@@ -241,11 +236,6 @@ def _check_convolution(bound: BoundNode) -> None:
     require_output(bound, bound.op(ConvInteger).window, kernel_h, kernel_w)
 
 
-def _window_shapes(bound: BoundNode) -> tuple[Shape, ...]:
-    """[N, OH, OW, O]."""
-    return (window_shape(bound, bound.op(ConvInteger).window, bound.input(B).shape),)
-
-
 def _convolved(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
     """Tap by tap: a matrix product of each tap's input slice with its weights, in int64."""
     x, w, x_zero, w_zero = (values(bound, inputs, position) for position in (A, B, A_ZERO, B_ZERO))
@@ -276,7 +266,8 @@ def _lower_convolution(bound: BoundNode) -> Layer:
 KERNELS = (
     KernelDef(
         MatMulInteger, "product of matrices of bytes, to int32", BYTE_TYPES, (), None, check, reference, lower,
-        output_shapes=output_shapes, work=work, onnx=("MatMulInteger",), from_onnx=partial(parsed, MatMulInteger()),
+        output_shapes=lambda bound: (_sizes(bound).output,), work=work,
+        onnx=("MatMulInteger",), from_onnx=partial(parsed, MatMulInteger()),
         variants=(
             Variant(
                 "mve", "mve", partial(_by_columns, variant="mve"),
@@ -291,6 +282,8 @@ KERNELS = (
     ),
     KernelDef(
         ConvInteger, "2-D convolution of bytes, to int32", BYTE_TYPES, (), None, _check_convolution, _convolved,
-        _lower_convolution, output_shapes=_window_shapes, work=_macs, onnx=("ConvInteger",), from_onnx=from_onnx,
+        _lower_convolution, work=_macs,
+        output_shapes=lambda bound: (window_shape(bound, bound.op(ConvInteger).window, bound.input(B).shape),),
+        onnx=("ConvInteger",), from_onnx=from_onnx,
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from emitc.ir import Graph
 from emitc.layer import Layer, Param
 from emitc.program import Move, RowCall, RowSegment, RowTensor, RowUse, Step
 from emitc.schedule.slots import Slots, described
-from emitc.schedule.stages import OUTSIDE, RowLayer, RowRead, Stage, buffer_name, lines_name, placed
+from emitc.schedule.stages import OUTSIDE, RowLayer, RowRead, Stage, buffer_name, lines_name, placed, turns
 
 
 def row_params(layer: Layer, rows: RowLayer) -> tuple[Param, ...]:
@@ -110,7 +110,9 @@ def _segment(graph: Graph, stage: Stage, moved: Mapping[str, int], steps: Sequen
     copies = [staged.address for step in steps for staged in step.staged]
     arenas = dict.fromkeys(slot.variable for slot in (*rows_at, *working, *copies) if slot is not None)
     name = f"rows_op{steps[0].index}_to_op{steps[-1].index}"
-    return RowSegment(name=name, source=source, calls=tuple(calls), arenas=tuple(arenas))
+    order = turns(segment.layers, segment.on_demand)
+    assert order is not None, "a segment whose output is complete"
+    return RowSegment(name=name, source=source, calls=tuple(calls), arenas=tuple(arenas), turns=order)
 
 
 def schedule_of(

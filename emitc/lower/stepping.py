@@ -12,7 +12,7 @@ from emitc.backends.partition import Partition
 from emitc.ir import BoundNode, Tensor
 from emitc.kernels.shared.windows import WINDOW_PARAMS
 from emitc.layer import Layer
-from emitc.program import FIRST_OUTPUT, Constant, Move, Operand, Program, RowSegment, RowUse, Step
+from emitc.program import FIRST_OUTPUT, Constant, Move, Operand, Program, RowSegment, Step
 from emitc.program.stepping import Split, SplitOperand, SteppedStage, Stepping
 from emitc.schedule.row_streaming import OTHER_WINDOW_SHARE, PER_BYTE, PER_ROW, PORTABLE_WINDOW_SHARE, tail_waste
 from emitc.schedule.split_replay import MemoryMap, conflict
@@ -96,7 +96,7 @@ class _Stepping:
         """A segment that stops after as many rows as the limit allows, whichever layers make them."""
         layers = segment.calls
         rows = [self._cycles.get(call.step.index, 0.0) / call.makes.rows + PER_ROW for call in layers]
-        costs = [rows[layer] for layer in turns_of(segment)]
+        costs = [rows[layer] for layer in segment.turns]
         together = max(1, int(limit // max(rows)))
         longest = max(sum(costs[first : first + together]) for first in range(0, len(costs), together))
         return SteppedStage(
@@ -243,31 +243,3 @@ def _rows_in(tensor: Tensor, operand: Operand, rows: int, window: Mapping[str, i
     extent = (window["kernel_h"] - 1) * window["dilation_h"] + 1
     height = tensor.shape[1]
     return SplitOperand(operand, height, tensor.elements // height, window["stride_h"], window["pad_top"], extent)
-
-
-def turns_of(segment: RowSegment) -> tuple[int, ...]:
-    """The layers' positions in the order in which the segment's function makes their rows.
-
-    As in the C: of the layers that could make their next row, the last one does.
-    """
-    calls = segment.calls
-    number = {call.makes.name: position for position, call in enumerate(calls)}
-    made = [0] * len(calls)
-
-    def end(use: RowUse, row: int) -> int:
-        return min(max(row * use.stride - use.pad + use.extent, 0), use.tensor.rows)
-
-    def ready(i: int) -> bool:
-        call = calls[i]
-        if made[i] >= call.makes.rows:
-            return False
-        if any(made[number[use.tensor.name]] < end(use, made[i]) for use in call.uses if use.waits):
-            return False
-        return not call.on_demand or any(made[i] < end(use, made[number[reader.name]]) for reader, use in call.readers)
-
-    order: list[int] = []
-    while made[-1] < calls[-1].makes.rows:
-        position = next((i for i in range(len(calls) - 1, 0, -1) if ready(i)), 0)
-        made[position] += 1
-        order.append(position)
-    return tuple(order)

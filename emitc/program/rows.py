@@ -98,13 +98,15 @@ class RowCall:
 class RowSegment:
     """Layers that run row by row. name: of the C function. source: the tensor that is whole before, None where the first layer
     asks the application for its rows; calls: in the order of the segment; the last one makes the segment's output. arenas: the C
-    variables of the arenas that hold them. in_parts: its function can stop after some rows, and go on from there.
+    variables of the arenas that hold them. turns: positions of the layers in the order in which they make their rows. in_parts:
+    its function can stop after some rows, and go on from there.
     """
 
     name: str
     source: RowTensor | None
     calls: tuple[RowCall, ...]
     arenas: tuple[str, ...]
+    turns: tuple[int, ...]
     in_parts: bool = False
 
     @property

@@ -193,12 +193,6 @@ def _reference(bound: BoundNode, inputs: Sequence[Array | None]) -> tuple[Array,
     return outputs
 
 
-def _score_numbers(scores: Tensor) -> tuple[Param, Param]:
-    q = scores.quantization if scores.dtype is DType.UINT8 else None
-    zero, scale = (float(q.zero_point), q.scale) if q else (0.0, 1.0)
-    return Param("score_zero", "float", zero), Param("score_scale", "float", scale)
-
-
 def _shares(bound: BoundNode) -> tuple[Table, ...]:
     """Of every byte of the encodings: centre and half a size as shares of an anchor's size, as `_decoded` has them."""
     bytes_ = _real(bound.input(0), np.arange(256, dtype=np.uint8)).astype(np.float64)
@@ -234,7 +228,8 @@ def _lower(bound: BoundNode) -> Layer:
         Param("score_threshold", "float", op.score_threshold),
         Param("overlap_threshold", "float", op.overlap_threshold),
         *(scales if wide else ()),
-        *_score_numbers(scores),
+        Param("score_zero", "float", 0.0 if wide else float(scores.zero_point)),
+        Param("score_scale", "float", 1.0 if wide else scores.scale),
     )
     values = tuple(_real(anchors, anchors.array()).reshape(-1).tolist())
     tables: tuple[Table, ...] = (

@@ -159,15 +159,8 @@ def _by_columns(bound: BoundNode, variant: str) -> Layer | str:
     )
     unsigned = bound.input(A).dtype is DType.UINT8
     scratch = (Scratch("lowered", sizes.depth),) if unsigned else ()
-    headers = _HEADERS[variant]
-    return replace(
-        layer,
-        template=f"{layer.template}_{variant}",
-        variant=variant,
-        tables=tables,
-        scratch=scratch,
-        headers=headers if unsigned else headers[:2],
-    )
+    headers = _HEADERS[variant] if unsigned else _HEADERS[variant][:2]
+    return replace(layer, tables=tables, scratch=scratch, headers=headers)
 
 
 def _constant_columns(bound: BoundNode, sizes: _Sizes) -> NDArray[np.int64]:
@@ -271,11 +264,11 @@ KERNELS = (
         variants=(
             Variant(
                 "mve", "mve", partial(_by_columns, variant="mve"),
-                Costs("qemu_m55 at fe62567, 2026-11-23", Cost(mac=0.35, output=10, once=60)), BYTE_TYPES,
+                Costs("qemu_m55 at fe62567, 2026-11-23", Cost(mac=0.35, output=10, once=60)), BYTE_TYPES, template="_mve",
             ),
             Variant(
                 "dsp", "dsp", partial(_by_columns, variant="dsp"),
-                Costs("qemu_m4 at fe62567, 2026-11-23", Cost(mac=1.5, output=18, once=30)), BYTE_TYPES,
+                Costs("qemu_m4 at fe62567, 2026-11-23", Cost(mac=1.5, output=18, once=30)), BYTE_TYPES, template="_dsp",
             ),
         ),
         cost=Costs("qemu_m4 at fe62567, 2026-11-23", Cost(mac=2.5, output=25)),

@@ -379,14 +379,8 @@ def lower_dsp(bound: BoundNode) -> Layer | str:
     has_tail = y.shape[3] % _LANES != 0
     named = (rounding, "clamped" if clamped else "", "uneven" if has_tail else "", window)
     suffix = "".join(f"_{name}" for name in named if name)
-    return replace(
-        layer,
-        template=f"{layer.template}_dsp",
-        variant="dsp",
-        spec=replace(layer.spec, suffix=suffix, rounding=rounding, clamped=clamped, has_tail=has_tail, window=window),
-        headers=(DSP_HEADER, BYTES_HEADER),
-        larger=has_tail or not two,
-    )
+    spec = replace(layer.spec, suffix=suffix, rounding=rounding, clamped=clamped, has_tail=has_tail, window=window)
+    return replace(layer, spec=spec, headers=(DSP_HEADER, BYTES_HEADER), larger=has_tail or not two)
 
 
 _INT16 = Cost(mac=6.0)
@@ -401,7 +395,7 @@ KERNELS = (
         from_onnx=average_from_onnx,
         variants=(
             Variant("mve", "mve", lower_mve, Costs("qemu_m55 at 154e98f, 2026-11-22", Cost(mac=0.9, output=9.0))),
-            Variant("dsp", "dsp", lower_dsp, Costs("qemu_m4 at db5d84b, 2026-11-22", Cost(mac=1.5, output=6))),
+            Variant("dsp", "dsp", lower_dsp, Costs("qemu_m4 at db5d84b, 2026-11-22", Cost(mac=1.5, output=6)), template="_dsp"),
         ),
         cost=Costs("qemu_m4 at dd4c478 bb9d374, 2026-11-21", Cost(mac=5.57), {"int16": _INT16}),
         cost_with_vectors=Costs(
@@ -422,7 +416,7 @@ KERNELS = (
                 ),
                 (DType.INT8, DType.FLOAT32),
             ),
-            Variant("dsp", "dsp", lower_dsp, Costs("qemu_m4 at db5d84b, 2026-11-22", Cost(mac=1.5, output=1))),
+            Variant("dsp", "dsp", lower_dsp, Costs("qemu_m4 at db5d84b, 2026-11-22", Cost(mac=1.5, output=1)), template="_dsp"),
             Variant(
                 "fpu", "fpu", partial(_by_fours, variant="fpu"),
                 Costs("qemu_m4 at 8295c6a, 2026-11-23", Cost(mac=5.4, output=20)), (DType.FLOAT32,),

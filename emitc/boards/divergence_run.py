@@ -8,11 +8,11 @@ from pathlib import Path
 from emitc.boards.build import build, check_tools
 from emitc.boards.divergence import Heard, Search, identity_of, judged, unfinished
 from emitc.boards.flash import upload
-from emitc.boards.project import BAUD, PERIOD_MS, TRACED, Firmware, write_flash_project, write_qemu_project
+from emitc.boards.project import BAUD, PERIOD_MS, TRACED, Firmware, write_qemu_project
 from emitc.boards.run import booted, emulator
 from emitc.boards.serial_port import find_port, read_lines
 from emitc.boards.verify import expected as cases_of
-from emitc.boards.verify import require_fit, run_model
+from emitc.boards.verify import require_fit, run_model, write_silicon_project
 from emitc.compiled import Compiled
 from emitc.emit.render import environment
 from emitc.errors import EmitcError, Where, writing
@@ -103,13 +103,9 @@ def write_search_project(compiled: Compiled, board: str, project: Path, *, sampl
     """Writes the project for a real board. Returns what its layers have to write."""
     require_fit(compiled, board)
     expected = expected_layers(compiled, samples, seed)
-    cases = cases_of(compiled, "numpy", samples, seed)[1]
-    with tempfile.TemporaryDirectory(prefix="emitc-flash-") as folder:
-        package = Path(folder) / compiled.program.name
-        compiled.write(package)
-        with writing(f"the project cannot be written to {project}", "-o"):
-            write_flash_project(package, run_model(compiled), load_board(board), cases, project, layers=True)
-            add_search(project, expected)
+    write_silicon_project(compiled, board, project, reference="numpy", samples=samples, seed=seed, layers=True)
+    with writing(f"the project cannot be written to {project}", "-o"):
+        add_search(project, expected)
     return expected
 
 

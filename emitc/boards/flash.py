@@ -10,7 +10,7 @@ import subprocess
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -68,16 +68,13 @@ def upload(project: Path, board: Board, where: Where, *, port: str | None, say: 
     require_serial(where)
     require_platform(board, where, core_folder(env))
     say(f"building for {board.title}: {shlex.join(['pio', *command[len(pio_command()) :]])}")
-    ended, output = _said(command, env, BUILD_SECONDS, say)
+    ended, output = _said(command, env, say)
     if ended != 0:
         raise _failure(ended, output, board, project, where)
 
 
-@contextlib.contextmanager
-def _running(
-    command: Sequence[str], env: dict[str, str], seconds: float
-) -> Iterator[tuple[subprocess.Popen[str], threading.Event]]:
-    """A process that is ended after `seconds`, which sets the event, and where the context is left."""
+def _said(command: Sequence[str], env: dict[str, str], say: Callable[[str], None]) -> tuple[int | None, str]:
+    """Exit code and output of a command, whose lines are passed on as they come; None where it was ended for its time."""
     process = subprocess.Popen(
         command,
         env=env,
@@ -95,27 +92,19 @@ def _running(
         _end_group(process)
 
     # Without an end of the process, reading what a silent one prints would block for ever.
-    clock = threading.Timer(seconds, end)
+    clock = threading.Timer(BUILD_SECONDS, end)
     clock.start()
-    try:
-        yield process, late
-    finally:
-        clock.cancel()
-        _end_group(process)  # an interruption reaches this process alone
-        process.communicate()
-
-
-def _said(
-    command: Sequence[str], env: dict[str, str], seconds: float, say: Callable[[str], None]
-) -> tuple[int | None, str]:
-    """Exit code and output of a command, whose lines are passed on as they come; None where it was ended after `seconds`."""
     lines: list[str] = []
-    with _running(command, env, seconds) as (process, late):
+    try:
         for line in process.stdout or ():
             lines.append(line)
             if line.strip():
                 say(shown(line.rstrip()))
         process.wait()
+    finally:
+        clock.cancel()
+        _end_group(process)  # an interruption reaches this process alone
+        process.communicate()
     return None if late.is_set() else process.returncode, "".join(lines)
 
 

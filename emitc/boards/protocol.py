@@ -1,5 +1,6 @@
 """The lines that a proof prints (templates/board/proof.c.j2 lists them), read into a Transcript."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -87,7 +88,7 @@ def parse(text: str) -> Transcript:
         raise BadTranscript(f"the firmware stopped before its last line; it ended with: {last_line(text)}")
     unit = ""
     check: tuple[int | None, int | None] = (None, None)
-    cases: dict[int, CaseLines] = {}
+    cases: defaultdict[int, CaseLines] = defaultdict(CaseLines)
     board = ""
     tested: SelfTestLine | None = None
     for line in lines:
@@ -103,26 +104,23 @@ def parse(text: str) -> Transcript:
                 case ["check", stack, ticks]:
                     check = (_optional(stack), _optional(ticks))
                 case ["status", number, ("init" | "run") as call, status]:
-                    _case(cases, number).refused = (call, int(status))
+                    cases[int(number)].refused = (call, int(status))
                 case ["layer", number, index, size, ticks]:
-                    _case(cases, number).layers.append(LayerLine(int(index), int(size), _optional(ticks)))
+                    cases[int(number)].layers.append(LayerLine(int(index), int(size), _optional(ticks)))
                 case ["guard", number, count]:
-                    _case(cases, number).overwritten = int(count)
+                    cases[int(number)].overwritten = int(count)
                 case ["run", number, stack, ticks]:
-                    case = _case(cases, number)
-                    case.stack_overflow, case.stack_bytes, case.ticks = (
-                        stack == OVERFLOW,
-                        _stack(stack),
-                        _optional(ticks),
-                    )
+                    case = cases[int(number)]
+                    case.stack_overflow, case.stack_bytes = stack == OVERFLOW, _stack(stack)
+                    case.ticks = _optional(ticks)
                 case ["output", number, output, offset, digits]:
-                    outputs = _case(cases, number).outputs
+                    outputs = cases[int(number)].outputs
                     outputs += [b""] if int(output) == len(outputs) else []
                     if int(output) != len(outputs) - 1 or int(offset) != len(outputs[-1]):
                         raise BadTranscript(f"bytes are missing before: {line}")
                     outputs[-1] += bytes.fromhex(digits)
                 case ["differ", number, output, count]:
-                    _case(cases, number).differing.insert(int(output), int(count))
+                    cases[int(number)].differing.insert(int(output), int(count))
                 case ["selftest", status, part, index, stack, ticks]:
                     tested = SelfTestLine(int(status), int(part), int(index), _stack(stack), _optional(ticks))
                 case ["done"]:
@@ -147,10 +145,6 @@ def _last_proof(lines: Iterable[str]) -> list[str] | None:
             if line.startswith("emitc done"):
                 last, current = current, None
     return last
-
-
-def _case(cases: dict[int, CaseLines], number: str) -> CaseLines:
-    return cases.setdefault(int(number), CaseLines())
 
 
 def _stack(word: str) -> int | None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from emitc.boards.cycle_model import registers
 from emitc.boards.target_build import TargetBuild, target_build
 from emitc.compiled import Compiled, with_stack
 from emitc.emit.facts import StackBound
@@ -122,32 +123,20 @@ _SAVING = re.compile(r"^__riscv_save_(\d+)$")
 """Functions of libgcc that a function calls first of all, and that leave its registers on the stack."""
 
 
-def registers(text: str) -> int:
-    """Bytes of a list of registers.
-
-    >>> registers("{r4, r5, lr}"), registers("sp!, {r4-r7}"), registers("{d8-d9}"), registers("{s16-s19}")
-    (12, 16, 16, 16)
-    """
-    total = 0
-    for part in re.sub(r"^.*\{|\}.*$", "", text).split(","):
-        first, _, last = part.strip().partition("-")
-        count = int(last[1:]) - int(first[1:]) + 1 if last else 1
-        total += count * (8 if first.startswith("d") else 4)
-    return total
-
-
 def _taken(mnemonic: str, operands: str) -> int:
     """Bytes by which an instruction moves the stack pointer down.
 
     >>> _taken("push", "{r4, lr}"), _taken("stmdb", "sp!, {r4, r5}"), _taken("stmdb", "r0!, {r4, r5}")
     (8, 8, 0)
+    >>> _taken("push", "{r4-r7}"), _taken("vpush", "{d8-d9}"), _taken("vpush", "{s16-s19}")
+    (16, 16, 16)
     >>> _taken("sub", "sp, #16"), _taken("sub.w", "sp, sp, #256"), _taken("str.w", "lr, [sp, #-4]!"), _taken("sub", "r0, #16")
     (16, 256, 4, 0)
     >>> _taken("addi", "sp,sp,-32"), _taken("addi", "sp,sp,32"), _taken("addi", "a0,sp,-4")
     (32, 0, 0)
     """
     if mnemonic.startswith(("push", "vpush")) or (mnemonic.startswith(("stm", "vstm")) and operands.startswith("sp!")):
-        return registers(operands)
+        return registers(operands) * (8 if "{d" in operands else 4)
     pattern = _TAKEN.get(mnemonic.partition(".")[0])
     match = pattern.search(operands) if pattern is not None else None
     return int(match[1]) if match else 0

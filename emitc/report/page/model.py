@@ -9,7 +9,7 @@ from emitc.compiled import Compiled
 from emitc.errors import first_name
 from emitc.report.page import page
 from emitc.report.page.view import Layer, View
-from emitc.report.picture import Bar, Panel, Picture, StepLabel, plan_svg
+from emitc.report.picture import Panel, Picture, StepLabel, plan_svg
 from emitc.report.picture.model import shown_name
 from emitc.report.tables import number
 from emitc.target import Board
@@ -237,11 +237,7 @@ def arena_svg(view: View) -> str:
     regions = view.regions or (("", view.arena_bytes, ""),)
     panels = []
     for region, size, claim in regions:
-        bars = tuple(
-            Bar(b.name, b.size_bytes, b.offset_bytes, b.first, b.end, b.what, b.kind)
-            for b in view.buffers
-            if b.region == region
-        )
+        bars = tuple(bar for place, bar in view.buffers if place == region)
         bound, peak = (0, -1) if region else (view.bound_bytes, view.peak_stage)
         panels.append(Panel(region or "arena", size, bars, bound, peak, 0, claim))
     steps = tuple(StepLabel(stage) for stage in view.stages)
@@ -306,7 +302,7 @@ def _edge(source: int, row: int) -> str:
 def _node(row: int, label: str, kind: str, target: str, what: str) -> str:
     box = (
         f'<rect class="node {kind}" x="{_LEFT}" y="{_top(row)}" width="{_WIDTH}" height="{_HEIGHT}" rx="5"/>'
-        f'<text x="{_LEFT + 8}" y="{_top(row) + 17}">{escape(label, quote=True)}</text>'
-        f"<title>{escape(shown_name(what, 300), quote=True)}</title>"
+        f'<text x="{_LEFT + 8}" y="{_top(row) + 17}">{escape(label)}</text>'
+        f"<title>{escape(shown_name(what, 300))}</title>"
     )
     return f'<a href="{target}">{box}</a>' if target else f"<g>{box}</g>"

@@ -10,6 +10,7 @@ from itertools import zip_longest
 from typing import Any
 
 from emitc.errors import EmitcError, Where, first_name
+from emitc.report.picture import Bar
 
 MOST_LAYERS = 1 << 14
 MOST_BUFFERS = 1 << 13
@@ -38,20 +39,6 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
-    """One buffer of an arena, alive in the stages [first, end)."""
-
-    name: str
-    what: str
-    size_bytes: int
-    offset_bytes: int
-    first: int
-    end: int
-    region: str
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
 class Port:
     """An input or output of the model."""
 
@@ -65,7 +52,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A model as its report shows it. stages: what runs at each step of the memory plan. proofs: lines about the arenas."""
+    """A model as its report shows it. stages: what runs at each step of the memory plan. buffers: each with its region."""
 
     name: str
     file: str
@@ -78,7 +65,7 @@ class View:
     outputs: tuple[Port, ...]
     layers: tuple[Layer, ...]
     stages: tuple[str, ...]
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[tuple[str, Bar], ...]
     arena_bytes: int
     bound_bytes: int
     proven: bool
@@ -178,32 +165,31 @@ def _port(port: dict[str, Any]) -> Port:
     return Port(_text(port["name"]), _text(port["dtype"]), shape, _number(port["bytes"]), _real(port["scale"]), point)
 
 
-def _buffer(buffer: dict[str, Any], ends: Mapping[str, str], stages: int) -> Buffer:
+def _buffer(buffer: dict[str, Any], ends: Mapping[str, str], stages: int) -> tuple[str, Bar]:
     what, tensor = _text(buffer["what"]), _text(buffer["tensor"])
     first, end = _number(buffer["first"], stages), _number(buffer["end"], stages)
     if end <= first:
         raise ValueError(f"a buffer lives in the steps [{first}, {end})")
     scratch = what.startswith(("scratch", "copy", "weights"))
     named = _QUOTED.search(what)
-    return Buffer(
+    return _text(buffer.get("region", "")), Bar(
         first_name(named[1]) if named and named[1] else _text(buffer["name"]).removeprefix("AT_").lower(),
-        f"{_text(buffer['name'])}: {what}",
         _number(buffer["bytes"]),
         _number(buffer["offset"]),
         first,
         end,
-        _text(buffer.get("region", "")),
+        f"{_text(buffer['name'])}: {what}",
         "scratch" if scratch else ends.get(tensor, "tensor"),
     )
 
 
-def _bytes_by_stage(buffers: tuple[Buffer, ...], stages: int) -> list[int]:
+def _bytes_by_stage(buffers: tuple[tuple[str, Bar], ...], stages: int) -> list[int]:
     """Bytes that are in use at each stage: every address counts once, though buffers may share it."""
     used = [0] * stages
     by_stage: list[list[tuple[str, int, int]]] = [[] for _ in range(stages)]
-    for buffer in buffers:
-        for stage in range(buffer.first, buffer.end):
-            by_stage[stage].append((buffer.region, buffer.offset_bytes, buffer.offset_bytes + buffer.size_bytes))
+    for region, bar in buffers:
+        for stage in range(bar.first, bar.end):
+            by_stage[stage].append((region, bar.offset_bytes, bar.offset_bytes + bar.size_bytes))
     for stage, spans in enumerate(by_stage):
         region, reached = "", 0
         for place, low, high in sorted(spans):

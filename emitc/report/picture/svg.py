@@ -172,7 +172,7 @@ class _PanelDrawing:
             lines.append(f"shares {pair.high - pair.low} bytes with {other + 1}, {_range(pair.first, pair.end)}")
         fill = f' fill="{_colour(number, bar.kind)}"'
         drawn = _rect("bar scratch" if bar.kind == "scratch" else "bar", *self._box(bar), fill)
-        return f'<g id="bar-{self._index}-{number}">{drawn}<title>{_escaped(chr(10).join(lines))}</title></g>'
+        return f'<g id="bar-{self._index}-{number}">{drawn}<title>{escape(chr(10).join(lines))}</title></g>'
 
     def _label(self, number: int, bar: Bar) -> str:
         (text, size), (x, y, _, height) = self._inside(number, bar), self._label_box(number, bar)
@@ -193,7 +193,7 @@ class _PanelDrawing:
         height = self._names_at + _STEP_LABELS - self._ceiling
         return [
             f"{_rect(kind, self._x(step), self._ceiling, self._step_width, height).removesuffix('/>')}>"
-            f"<title>{_escaped(shown_name(title, 200))}</title></rect>"
+            f"<title>{escape(shown_name(title, 200))}</title></rect>"
             for step, kind, title in bands
         ]
 
@@ -218,7 +218,7 @@ class _PanelDrawing:
             text = f"{marked} = {label.stands_for}" if label.stands_for else marked
             elements.append(
                 f'<text x="{x}" y="{y}" font-size="{_SMALL}" text-anchor="end" transform="rotate(-90 {x} {y})">'
-                f"{_escaped(shown_name(text, longest))}<title>{_escaped(shown_name(text, 200))}</title></text>"
+                f"{escape(shown_name(text, longest))}<title>{escape(shown_name(text, 200))}</title></text>"
             )
         return elements
 
@@ -294,10 +294,6 @@ def _rect(kind: str, x: int, y: float, width: int, height: float, more: str = ""
     return f'<rect class="{kind}" x="{x}" y="{_figure(y)}" width="{width}" height="{_figure(height)}"{more}/>'
 
 
-def _escaped(text: str) -> str:
-    return escape(text, quote=True)
-
-
 def _text(
     x: float, y: float, text: str, kind: str = "", *, size: float = _FONT, anchor: str = "", colour: str = ""
 ) -> str:
@@ -306,7 +302,7 @@ def _text(
     extra += f' text-anchor="{anchor}"' if anchor else ""
     extra += f' style="fill: {colour}"' if colour else ""
     extra += "" if kind == "title" else f' font-size="{size:g}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}"{extra}>{_escaped(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}"{extra}>{escape(text)}</text>'
 
 
 HTML_MARK = '<meta name="generator" content="emitc">'
@@ -375,4 +371,4 @@ def _table(index: int, panel: Panel) -> str:
 
 
 def _shown(text: str) -> str:
-    return _escaped(shown_name(text, 200))
+    return escape(shown_name(text, 200))

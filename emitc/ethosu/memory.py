@@ -58,8 +58,9 @@ class _Piece:
         return self.base + sum(min(r, 0) for r in reach), self.base + sum(max(r, 0) for r in reach) + 1
 
 
-def _pieces(fm: FeatureMap, element: int) -> Iterator[_Piece]:
+def _pieces(fm: FeatureMap) -> Iterator[_Piece]:
     """The parts of a feature map. Raises AccessFault for one that is too large."""
+    element = fm.element_bytes
     if fm.elements > _MAX_ELEMENTS:
         raise AccessFault(f"a tensor of {fm.elements} elements; the limit is {_MAX_ELEMENTS}")
     left, right = (0, min(fm.width0, fm.width)), (fm.width0, fm.width)
@@ -108,7 +109,7 @@ class Memory:
 
     def _checked(self, fm: FeatureMap) -> tuple[Array, Array, str, list[_Piece]]:
         """(bytes, which of them are known, name of the region, pieces). Refuses a tensor that leaves the region."""
-        pieces = list(_pieces(fm, fm.element_bytes))
+        pieces = list(_pieces(fm))
         memory, known, name = self._region(fm.region)
         alignment = _BRICK if fm.bricks else fm.element_bytes
         for number in (fm.stride_y, fm.stride_c if fm.bricks else fm.stride_x, *fm.bases):
@@ -190,6 +191,13 @@ class Memory:
             raise AccessFault(f"region {CONSTANTS}, which holds the constants, is written")
 
 
+def _extents(part: Part) -> list[tuple[int, int]]:
+    """The first byte and the byte after the last, of a tensor's pieces or of other bytes."""
+    if isinstance(part, Span):
+        return [(part.offset, part.offset + part.size)]
+    return [piece.extent for piece in _pieces(part)]
+
+
 def _view(memory: Array, piece: _Piece) -> Array:
     view: Array = np.ndarray(piece.shape, memory.dtype, memory, piece.base, piece.strides)
     return view
@@ -244,12 +252,12 @@ class Marks:
 
     def _views(self, marks: Array, part: Part) -> list[Array]:
         """The marks of a tensor's pieces, or of other bytes."""
-        pieces = [] if isinstance(part, Span) else list(_pieces(part, part.element_bytes))
-        extents = [(part.offset, part.offset + part.size)] if isinstance(part, Span) else [p.extent for p in pieces]
-        for first, end in extents:
+        for first, end in _extents(part):
             if first < 0 or end > len(marks):
                 raise AccessFault(f"bytes {first} to {end - 1} of a memory of {len(marks)} are used")
-        return [marks[slice(*extents[0])]] if isinstance(part, Span) else [_view(marks, piece) for piece in pieces]
+        if isinstance(part, Span):
+            return [marks[part.offset : part.offset + part.size]]
+        return [_view(marks, piece) for piece in _pieces(part)]
 
 
 _MOST_OPERATIONS = 2
@@ -268,29 +276,6 @@ class _Touched:
         """Whether both touch a byte that one of them writes."""
         common = self.region == other.region and self.first < other.end and other.first < self.end
         return common and (self.written or other.written)
-
-
-def _extents(part: Part) -> Iterator[tuple[int, int]]:
-    """The first byte and the byte after the last, of a tensor's tiles or of other bytes."""
-    if isinstance(part, Span):
-        yield part.offset, part.offset + part.size
-        return
-    fm, element = part, part.element_bytes
-    left, right = min(fm.width0, fm.width), fm.width - fm.width0
-    sizes = (
-        (min(fm.height0, fm.height), left),
-        (min(fm.height1, fm.height), right),
-        (fm.height - fm.height0, left),
-        (fm.height - fm.height1, right),
-    )
-    for base, (height, width) in zip(fm.bases, sizes, strict=True):
-        if height > 0 and width > 0:
-            if fm.bricks:
-                steps = [((fm.depth - 1) // 16, fm.stride_c), (width - 1, 16 * element), (15, element)]
-            else:
-                steps = [(width - 1, fm.stride_x), (fm.depth - 1, element)]
-            reach = [n * s for n, s in (*steps, (height - 1, fm.stride_y))]
-            yield base + sum(min(r, 0) for r in reach), base + sum(max(r, 0) for r in reach) + element
 
 
 def _touched(command: Operation | Dma, internal_bytes: int) -> tuple[_Touched, ...]:

@@ -95,7 +95,7 @@ def golden_run(
     _require_engine_fits(compiled, reference)
     if may_not_end(compiled.graph):
         _numpy_run(compiled, cases, resets)
-    stale = not_of_tflm(compiled) if reference in ("auto", "tflm") else None
+    stale = stale_shape(compiled) or _unset_padding(compiled) if reference in ("auto", "tflm") else None
     if stale is not None and reference == "tflm":
         raise stale
     keywords: dict[str, Any] = {
@@ -247,11 +247,6 @@ def stale_shape(compiled: Compiled) -> EngineRefused | None:
             why = f"it takes shapes from the file, which states {stated} elements instead of {tensor.elements}"
             return EngineRefused(_NOT_TFLM, where, why, f"{_OTHERS}, or export the model with a fixed batch")
     return None
-
-
-def not_of_tflm(compiled: Compiled) -> EngineRefused | None:
-    """Why TFLite Micro's result of a model is not the one to match; None where it is."""
-    return stale_shape(compiled) or _unset_padding(compiled)
 
 
 def _unset_padding(compiled: Compiled) -> EngineRefused | None:

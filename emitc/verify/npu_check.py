@@ -111,8 +111,8 @@ class VelaNetwork:
         return [arena.value(model.tensors[i]) for i in model.outputs]
 
     def _invoke(self, operator: NpuOperator, arena: _Arena) -> None:
-        for placed in operator.inputs:
-            arena.value(placed.tensor)  # refuses one that is not there
+        for tensor in operator.inputs:
+            arena.value(tensor)  # refuses one that is not there
         scratch, fast_bytes = arena.bytes[: operator.scratch_bytes], operator.fast_bytes or 0
         fast = np.full(fast_bytes, _UNTOUCHED, np.uint8) if fast_bytes else scratch
         known = spans(arena.known[: operator.scratch_bytes])
@@ -137,7 +137,6 @@ class _Arena:
         return slice(self._places[tensor.index], self._places[tensor.index] + tensor_bytes(tensor))
 
     def put(self, tensor: SourceTensor, value: Array) -> None:
-        """Stores what an operator, or the caller, has written."""
         if tensor.index not in self._places:
             self._others[tensor.index] = value
             return
@@ -270,18 +269,6 @@ _AGAIN = "compile the model again with vela"
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A tensor of an NPU operator and its first byte in the scratch memory."""
-
-    tensor: SourceTensor
-    offset: int
-
-    @property
-    def size_bytes(self) -> int:
-        return self.tensor.elements * np.dtype(self.tensor.dtype).itemsize
-
-
-@dataclass(frozen=True, slots=True)
 class NpuOperator:
     """One driver call. fast_bytes: size of region 2, None where it is the scratch memory itself."""
 
@@ -290,8 +277,8 @@ class NpuOperator:
     constants: bytes
     scratch_bytes: int
     fast_bytes: int | None
-    inputs: tuple[Placed, ...]
-    outputs: tuple[Placed, ...]
+    inputs: tuple[SourceTensor, ...]
+    outputs: tuple[SourceTensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +298,6 @@ class VelaFile:
 
     @property
     def cpu_operators(self) -> tuple[SourceNode, ...]:
-        """What the CPU has to run."""
         return tuple(operator for operator in self.operators if isinstance(operator, SourceNode))
 
 
@@ -363,16 +349,20 @@ def _operator(node: SourceNode, offsets: tuple[int, ...]) -> NpuOperator:
         node.input(_CONSTANTS).data or b"",
         scratch.elements,
         None if fast.index == scratch.index else fast.elements,
-        tuple(_placed(node, tensor, offsets, scratch) for tensor in node.inputs[_FIRST_INPUT:]),
-        tuple(_placed(node, tensor, offsets, scratch) for tensor in node.outputs),
+        tuple(_inside(node, tensor, offsets, scratch) for tensor in node.inputs[_FIRST_INPUT:]),
+        tuple(_inside(node, tensor, offsets, scratch) for tensor in node.outputs),
     )
 
 
-def _placed(node: SourceNode, tensor: SourceTensor | None, offsets: tuple[int, ...], scratch: SourceTensor) -> Placed:
+def _inside(
+    node: SourceNode, tensor: SourceTensor | None, offsets: tuple[int, ...], scratch: SourceTensor
+) -> SourceTensor:
+    """An operand of an NPU operator; refused where it leaves the scratch memory."""
     if tensor is None or tensor.dtype not in ("int8", "uint8", "int16", "int32"):
         raise node.refusal("has an operand that it cannot have", "integers are expected", _AGAIN, tensor)
-    placed = Placed(tensor, offsets[tensor.index])
-    if placed.offset < 0 or placed.offset + placed.size_bytes > scratch.elements:
-        why = f"bytes {placed.offset} to {placed.offset + placed.size_bytes} of {scratch.elements}"
+    first = offsets[tensor.index]
+    end = first + tensor_bytes(tensor)
+    if first < 0 or end > scratch.elements:
+        why = f"bytes {first} to {end} of {scratch.elements}"
         raise node.refusal("has a tensor outside the scratch memory", why, _AGAIN, tensor)
-    return placed
+    return tensor

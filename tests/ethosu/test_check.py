@@ -51,12 +51,8 @@ def test_what_a_file_holds(vela_digits: Path) -> None:
     assert operator.payload[:4] == b"COP1" and len(operator.constants) > 5000
     assert operator.fast_bytes is None and operator.scratch_bytes >= 256
     (image,), (result,) = operator.inputs, operator.outputs
-    assert (image.tensor.shape, image.size_bytes, result.tensor.shape, result.size_bytes) == (
-        (1, 16, 16, 1),
-        256,
-        (1, 10),
-        10,
-    )
+    assert (image.shape, npu.tensor_bytes(image)) == ((1, 16, 16, 1), 256)
+    assert (result.shape, npu.tensor_bytes(result)) == ((1, 10), 10)
     dedicated = compiled(DIGITS.read_bytes(), VelaOptions("ethos-u65-256", "Dedicated_Sram", "Performance"))
     (operator,) = read_vela(dedicated.read_bytes()).npu_operators
     assert operator.fast_bytes
@@ -206,7 +202,8 @@ def test_a_driver_call_routed_into_the_host_model(vela_digits: Path) -> None:
     """`ethosu_invoke_v3` as a C callback: addresses and sizes as the driver gets them, and what the driver refuses."""
     cffi = pytest.importorskip("cffi")
     ffi = cffi.FFI()
-    (operator,) = read_vela(vela_digits.read_bytes()).npu_operators
+    file = read_vela(vela_digits.read_bytes())
+    (operator,) = file.npu_operators
     vectors = arrays(SHIPPED / "digits_int8.npz")
     refusals: list[str] = []
 
@@ -232,11 +229,11 @@ def test_a_driver_call_routed_into_the_host_model(vela_digits: Path) -> None:
     payload, constants = aligned(operator.payload), aligned(operator.constants)
     scratch = aligned(bytes(operator.scratch_bytes))
     (image,), (result,) = operator.inputs, operator.outputs
-    ffi.memmove(scratch + image.offset, vectors["in0_0"].tobytes(), image.size_bytes)
+    ffi.memmove(scratch + file.places[image.index], vectors["in0_0"].tobytes(), npu.tensor_bytes(image))
     bases = ffi.new("uint64_t[9]", [int(ffi.cast("uintptr_t", p)) for p in (constants, scratch, scratch)])
     sizes = ffi.new("size_t[9]", [len(operator.constants), operator.scratch_bytes, operator.scratch_bytes])
     assert invoke(ffi.NULL, payload, len(operator.payload), bases, sizes, 3, ffi.NULL) == 0
-    found = bytes(ffi.buffer(scratch + result.offset, result.size_bytes))
+    found = bytes(ffi.buffer(scratch + file.places[result.index], npu.tensor_bytes(result)))
     assert found == vectors["out0_0"].tobytes() and refusals == []
 
     assert invoke(ffi.NULL, payload, len(operator.payload), bases, sizes, 9, ffi.NULL) == -1

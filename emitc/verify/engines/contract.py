@@ -32,7 +32,6 @@ class Engine(Protocol):
 
     def input_types(self) -> list[InputType]:
         """Dtype and shape of each input, in the model's order; a size is -1 where the model leaves it open."""
-        ...
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs, in the model's order, as copies. Inputs have the model's order, dtypes and shapes.
@@ -40,7 +39,6 @@ class Engine(Protocol):
         State (resource variables, LSTM and SVDF state) carries over to the next run.
         Raises EmitcError for an input that does not fit, EngineRefused when the interpreter fails.
         """
-        ...
 
     def tensors(self) -> Mapping[TensorKey, Array]:
         """Copies of the values after the last run; {} unless made with `preserve`.
@@ -48,11 +46,9 @@ class Engine(Protocol):
         The key is what the format calls a tensor: its index in subgraph 0 for TFLite, its name for ONNX. Tensors that
         have no numpy value (resources, strings, sequences) are left out; TFLite's constants are included.
         """
-        ...
 
     def reset(self) -> None:
         """Back to the state of a freshly loaded model."""
-        ...
 
 
 def last_words(stderr: str) -> str:

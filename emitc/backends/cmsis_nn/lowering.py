@@ -51,8 +51,8 @@ def _of_node(refusal: Callable[[BoundNode], str]) -> Callable[[Library, BoundNod
     return lambda library, bound: refusal(bound)
 
 
-_CONVOLUTION = Rule(("arm_convolve_wrapper",), mac.conv_2d, mac.conv_2d_refusal)
-_DEPTHWISE = Rule(("arm_depthwise_conv_wrapper",), mac.depthwise, mac.depthwise_refusal)
+_CONVOLUTION = Rule(("arm_convolve_wrapper",), mac.windowed, mac.windowed_refusal)
+_DEPTHWISE = Rule(("arm_depthwise_conv_wrapper",), mac.windowed, mac.windowed_refusal)
 _SOFTMAX = Rule(("arm_softmax",), elementwise.softmax, _of_node(softmax_refusal), images=False)
 _FOR_ALL_ACTIVATIONS: Mapping[type[Op], Rule] = {
     Conv2D: _CONVOLUTION,

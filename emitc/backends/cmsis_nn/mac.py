@@ -83,7 +83,7 @@ def _convolution(library: Library, function: str, bound: BoundNode, call: Call, 
     return library.called_with_buffer(function, arguments, tables, library.bytes_of(function, call), macs)
 
 
-def _conv_2d_call(bound: BoundNode) -> tuple[Call, Window]:
+def _windowed_call(bound: BoundNode) -> tuple[Call, Window]:
     op = bound.node.op
     assert isinstance(op, Conv2D | DepthwiseConv2D)
     return call_of(bound, op.window, Dims(*bound.input(WEIGHTS).shape)), op.window
@@ -96,28 +96,22 @@ def _suffix(bound: BoundNode) -> str:
     return "s4" if bound.input(WEIGHTS).dtype.packed else "s8"
 
 
-def conv_2d_refusal(library: Library, bound: BoundNode) -> str:
-    call, _ = _conv_2d_call(bound)
-    suffix = _suffix(bound)
-    if suffix != "s8" and call.input.c != call.filter.c:
+def _wrapper(bound: BoundNode) -> str:
+    kind = "depthwise_conv" if isinstance(bound.node.op, DepthwiseConv2D) else "convolve"
+    return f"arm_{kind}_wrapper_{_suffix(bound)}"
+
+
+def windowed_refusal(library: Library, bound: BoundNode) -> str:
+    (call, _), suffix = _windowed_call(bound), _suffix(bound)
+    depthwise = isinstance(bound.node.op, DepthwiseConv2D)
+    if suffix != "s8" and not depthwise and call.input.c != call.filter.c:
         return f"its functions for {'4-bit weights' if suffix == 's4' else 'int16 activations'} have no groups"
-    function = f"arm_convolve_wrapper_{suffix}"
-    refused = sums_refusal(library, function, bound, 0) if is_wide(bound) else ""
-    return refused or library.fault(function, call)
+    refused = sums_refusal(library, _wrapper(bound), bound, 3 if depthwise else 0) if is_wide(bound) else ""
+    return refused or library.fault(_wrapper(bound), call)
 
 
-def conv_2d(library: Library, bound: BoundNode) -> Layer:
-    return _convolution(library, f"arm_convolve_wrapper_{_suffix(bound)}", bound, *_conv_2d_call(bound))
-
-
-def depthwise_refusal(library: Library, bound: BoundNode) -> str:
-    function = f"arm_depthwise_conv_wrapper_{_suffix(bound)}"
-    refused = sums_refusal(library, function, bound, 3) if is_wide(bound) else ""
-    return refused or library.fault(function, _conv_2d_call(bound)[0])
-
-
-def depthwise(library: Library, bound: BoundNode) -> Layer:
-    return _convolution(library, f"arm_depthwise_conv_wrapper_{_suffix(bound)}", bound, *_conv_2d_call(bound))
+def windowed(library: Library, bound: BoundNode) -> Layer:
+    return _convolution(library, _wrapper(bound), bound, *_windowed_call(bound))
 
 
 def fully_connected_refusal(library: Library, bound: BoundNode) -> str:

@@ -38,10 +38,6 @@ class CheckedConstants:
     arrays: tuple[tuple[str, int], ...]
     layers: tuple[Checked, ...]
 
-    @property
-    def checked_bytes(self) -> int:
-        return sum(size for _, size in self.arrays)
-
 
 def checked_constants(program: Program, kernels: str, functions: str) -> CheckedConstants:
     """Every constant array and parameter struct of the program.

@@ -73,7 +73,6 @@ def jobs_of(spec: Spec) -> tuple[Job, ...]:
 
 
 def with_target(options: Options, target: str, kernels: str, budget: int | str | None) -> Options:
-    """The options with what a sweep varies by itself."""
     return replace(options, target=target, kernels=kernels, ram_budget=budget)
 
 

@@ -88,14 +88,8 @@ def crashed_row(job: Job, why: str) -> dict[str, Any]:
 def error_of(error: EmitcError) -> dict[str, Any]:
     """The first refusal of a model, and how many there are."""
     first = error.parts()[0]
-    return {
-        "code": first.code.number,
-        "what": shown(first.what, 500),
-        "where": shown(str(first.where), 500),
-        "why": shown(first.why, 500),
-        "hint": shown(first.hint, 500),
-        "refusals": len(error.parts()),
-    }
+    stated = {name: shown(str(getattr(first, name)), 500) for name in ("what", "where", "why", "hint")}
+    return {"code": first.code.number, **stated, "refusals": len(error.parts())}
 
 
 def _measure(job: Job, measurements: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import fnmatch
 import itertools
+import math
 import os
 import re
 import tomllib
@@ -170,11 +171,8 @@ def read_spec(path: Path, root: Path | None = None) -> Spec:
 
 
 def job_count(spec: Spec) -> int:
-    counts = (spec.models, spec.places, spec.kernels, spec.budgets, spec.variants)
-    total = max(1, len(spec.data))
-    for choices in counts:
-        total *= len(choices)
-    return total
+    factors = (spec.models, spec.places, spec.kernels, spec.budgets, spec.variants)
+    return math.prod(map(len, factors)) * max(1, len(spec.data))
 
 
 def _parsed(path: Path) -> dict[str, object]:
@@ -211,9 +209,7 @@ def _places(table: TomlTable) -> tuple[tuple[str, str], ...]:
 def _chosen(table: TomlTable, key: str, known: tuple[str, ...], default: tuple[str, ...]) -> tuple[str, ...]:
     values = table.texts(key, default)
     for value in values:
-        if value not in known:
-            error = unknown_choice(key, value, known)
-            raise table.refusal(key, f"{error.what}: {error.why}", error.hint)
+        _require_known(table, key, value, known)
     if not values:
         raise table.refusal(key, "the list is empty", f"name some of {', '.join(known)}")
     return values
@@ -291,16 +287,15 @@ def _data(table: TomlTable, files: _Files) -> tuple[Data, ...]:
     data_sets = []
     for entry in table.tables("data", _DATA_KEYS):
         local = _Files(entry, files.root)
-        metric = _one(entry, "metric", METRICS, "top1")
-        layout = _one(entry, "layout", ("as-is", "nhwc", "nchw"), "as-is")
+        metric = _require_known(entry, "metric", entry.text("metric", "top1"), METRICS)
+        layout = _require_known(entry, "layout", entry.text("layout", "as-is"), ("as-is", "nhwc", "nchw"))
         path, patterns = local.inside("path", entry.text("path")), entry.texts("models", ("*",))
         output = entry.whole("output", 0, 1000, 0)
         data_sets.append(Data(path, patterns, metric, entry.number("scale"), entry.number("mean"), layout, output))
     return tuple(data_sets)
 
 
-def _one(table: TomlTable, key: str, known: tuple[str, ...], default: str) -> str:
-    value = table.text(key, default)
+def _require_known(table: TomlTable, key: str, value: str, known: tuple[str, ...]) -> str:
     if value not in known:
         error = unknown_choice(key, value, known)
         raise table.refusal(key, f"{error.what}: {error.why}", error.hint)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 Bytes = NDArray[np.uint8]
-NOBODY = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,6 @@ class Place:
     slot: str
 
     def overlaps(self, size: int, other: Place, other_size: int) -> bool:
-        """Whether two buffers of so many bytes share any."""
         disjoint = self.offset + size <= other.offset or other.offset + other_size <= self.offset
         return self.block == other.block and not disjoint
 

@@ -212,7 +212,6 @@ def partition(
 
 
 def _offers(bound: BoundNode, backends: Mapping[str, Backend], kernels: str) -> dict[str, Offer]:
-    """The kernels for one node, by the library that has them."""
     libraries = [name for name, definition in registry().items() if definition.kernels and name in backends]
     return {name: backends[name].offer(bound) for name in libraries if kernels in (name, AUTO) or name == PORTABLE}
 

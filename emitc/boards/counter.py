@@ -73,7 +73,6 @@ def arguments(library: Path, elf: Path, counts: Path, constants: tuple[int, int]
 
 
 def windows(counts: Path) -> tuple[Window, ...]:
-    """The measured calls in their order."""
     result: list[Window] = []
     cuts: list[int] = []
     places: dict[int, int] = {}

@@ -144,7 +144,6 @@ def registers(operands: str) -> int:
 
 
 def estimate(ran: Ran, instructions: Sequence[Instruction], timing: Timing) -> Estimate:
-    """Cycles of what ran."""
     total, places = 0.0, ran.places
     functions: dict[str, float] = {}
     kinds: dict[str, float] = {}

@@ -256,7 +256,6 @@ _STUCK = "look for an overflow of its stack, and for an interrupt that writes to
 
 
 def _reached(expected: Sequence[Sequence[HostLayer]], heard: Heard) -> str:
-    """How far the board came, in words."""
     if heard.last is None:
         return (
             f"no layer ended, and {_name(expected[0][0])} is the first"

@@ -134,7 +134,6 @@ def _failure(ended: int | None, output: str, board: Board, project: Path, where:
 
 
 def _read_proof(port: str, timeout: float, where: Where) -> str:
-    """What the board prints, up to the end of a whole proof."""
     lines: list[str] = []
     for line in read_lines(port, BAUD, timeout, where):
         lines.append(line)

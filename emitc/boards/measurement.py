@@ -49,7 +49,6 @@ class Measurement(RunResult):
         return f"<Measurement of {self.model} on {self.board}: {'MATCH' if self.match else 'MISMATCH'}, {known}>"
 
     def _repr_html_(self) -> str:
-        """A table for a notebook."""
         rows = [("match", self.match), *((what, value) for what, value in self._figures() if value is not None)]
         title = f"{self.model} on {self.board}, {self.target}"
         layers = [(f"op {layer.index} {layer.op}", layer.count) for layer in self.layers or ()]

@@ -312,7 +312,6 @@ def _by_record(layers: list[KnownLayer], profile: Any) -> tuple[KnownLayer, ...]
 
 
 def _joined(layers: list[KnownLayer]) -> KnownLayer:
-    """Layers that share a record."""
     ops = {layer.op for layer in layers}
     op = ops.pop() if len(ops) == 1 else f"{len(layers)} layers"
     before = tuple(layer.index for layer in layers[:-1])
@@ -332,7 +331,6 @@ def _whole(value: Any) -> int:
 
 
 def _indices(stage: Mapping[str, Any]) -> list[int]:
-    """The layers of one stage of the schedule."""
     if "layer" in stage:
         return [_whole(stage["layer"])]
     return [_whole(index) for index in _of_type(list, stage.get("by_rows", []))]

@@ -286,7 +286,6 @@ def copy_package(package: Path, out: Path) -> None:
 
 
 def _tables(cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
-    """The bytes of each input and output, case by case."""
     for side, what in ((0, "in"), (1, "out")):
         for i in range(len(cases[0][side])):
             arrays = {f"emitc_case_{number}_{what}_{i}": case[side][i] for number, case in enumerate(cases)}

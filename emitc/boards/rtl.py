@@ -108,7 +108,6 @@ class Simulated:
 
 
 def core_of(board: Board) -> Core:
-    """The core of a board of kind "rtl"."""
     path = boards_dir() / "rtl" / f"{board.core}.toml"
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items()}
@@ -231,7 +230,6 @@ def _files(core: Core, folder: Path, where: Where) -> list[Path]:
 
 
 def _cache() -> Path:
-    """Where simulators are kept: the user's cache folder."""
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("emitc")) / "rtl"
@@ -328,7 +326,6 @@ def _settings(board: Board, core: Core, image: Path, timing: MemoryTiming) -> st
 
 
 def _measured(counts: Path, image: Path, core: Core) -> tuple[Simulated, ...]:
-    """The measured calls that the simulation wrote down."""
     named = functions(image)
     starts = sorted(named)
     runs: list[Simulated] = []

@@ -42,7 +42,6 @@ _SHARE = re.compile(r"\+?(\d{1,6}(?:\.\d{1,6})?) ?%", re.ASCII)
 
 
 def share(text: str) -> float:
-    """+2% as a share."""
     match = _SHARE.fullmatch(text)
     if match is None:
         raise click.BadParameter(f"{text!r} is no share such as +2%")

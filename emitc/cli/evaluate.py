@@ -77,7 +77,6 @@ def evaluate(data: Path, metric: str, float_model: Path | None, as_json: bool, *
 
 
 def _failed(evaluation: Evaluation, least: float | None, drop: float | None) -> list[str]:
-    """What the gates refuse, in words."""
     from emitc.evaluate.evaluation import LOWER_IS_BETTER
 
     failed = []

@@ -20,7 +20,6 @@ _DIGITS = 32
 
 
 def file_name(program: Program) -> str:
-    """The name of the file of weights in a package."""
     return f"{program.name}.weights.bin"
 
 

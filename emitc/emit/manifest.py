@@ -58,7 +58,6 @@ def _stage(stage: Step | Move | RowSegment) -> dict[str, Any]:
 
 
 def partitions(program: Program) -> list[dict[str, Any]]:
-    """Layers and multiply-accumulates by backend."""
     return [{"backend": name, "nodes": nodes, "macs": macs} for name, nodes, macs in program.backends]
 
 

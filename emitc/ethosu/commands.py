@@ -127,12 +127,10 @@ class Kernel:
 
     @property
     def extent_y(self) -> int:
-        """Rows that the window covers."""
         return (self.height - 1) * self.dilation_y + 1
 
     @property
     def extent_x(self) -> int:
-        """Columns that the window covers."""
         return (self.width - 1) * self.dilation_x + 1
 
 

@@ -98,7 +98,6 @@ class Registers:
         self.place = "payload"
 
     def set(self, name: str, word: Word) -> None:
-        """Stores what a set instruction carries."""
         self._values[name] = (word.parameter, 0) if word.payload is None else (word.payload, word.parameter)
 
     def has(self, name: str) -> bool:

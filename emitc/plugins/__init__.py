@@ -71,7 +71,6 @@ class Plugins:
         return MappingProxyType({**registry_of(source_format), **own}) if own else registry_of(source_format)
 
     def custom(self, source_format: str) -> Mapping[str, KernelDef]:
-        """The operators of the plugins alone."""
         return {name: k for plugin in self.loaded for k in plugin.kernels for name in _names(k, source_format)}
 
     def used(self, source: SourceModel) -> tuple[str, ...]:
@@ -190,7 +189,6 @@ class _Loader:
         return f"{type(error).__name__}: {text}" + (f" (line {line})" if line else "")
 
     def kernels(self, module: ModuleType) -> tuple[KernelDef, ...]:
-        """What the module exports."""
         single, several = getattr(module, "KERNEL", None), getattr(module, "KERNELS", None)
         if (single is None) == (several is None):
             does = "exports no operator" if single is None else "exports both KERNEL and KERNELS"

@@ -233,7 +233,6 @@ class ProgramRun:
 
 
 def _hosts(program: Program) -> set[str]:
-    """Buffers in which others lie."""
     return {
         slot.name
         for part in program.pins

@@ -306,7 +306,6 @@ class Comparison:
 
 
 def _same_value(tensor: Tensor, old: Tensor | None) -> bool:
-    """Whether a reference cannot tell two tensors from each other."""
     if old is None:
         return False
     seen = (tensor.dtype, tensor.shape, tensor.quantization, tensor.data, tensor.initial)

@@ -363,11 +363,9 @@ class HostModel:
 
     @property
     def state(self) -> Array:
-        """The state block's bytes, as a view."""
         return self._state.bytes
 
     def reset(self) -> None:
-        """The model's state back to its start."""
         self._call("reset")
 
     def fill(self, pattern: int) -> None:

@@ -142,7 +142,6 @@ class Arguments:
     others: Mapping[str, Expression] = field(default_factory=dict)
 
     def named(self) -> dict[str, Expression]:
-        """Every argument by the name of the parameter."""
         named = dict(_OPERANDS)
         for structure in self.structures:
             named |= dict.fromkeys(_TAKEN_BY.get(structure.role, (structure.role,)), reference(structure))

@@ -138,7 +138,6 @@ class Shape:
 
 
 def _up(value: int, to: int) -> int:
-    """`value` rounded up to a multiple."""
     return -(-value // to) * to
 
 

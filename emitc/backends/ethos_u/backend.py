@@ -123,7 +123,6 @@ class Cut:
 
     @property
     def edge_bytes(self) -> int:
-        """Bytes of everything that crosses."""
         return sum(self.graph.tensor(name).size_bytes for name in (*self.inputs, *self.outputs))
 
 

@@ -35,7 +35,6 @@ class Content:
         return environment().get_template(f"package/{template}.j2").render(values | more)
 
     def rendered(self, templates: Mapping[str, str], /, **more: object) -> dict[str, str]:
-        """The texts of templates by the paths of their files."""
         return {path: self.render(template, **more) for path, template in templates.items()}
 
     def checked(self, folder: str, templates: Mapping[str, str], /, **more: object) -> dict[str, str]:
@@ -73,6 +72,5 @@ class PackageKind:
     weights: bool = True
 
     def path(self, name: str, model: str) -> str:
-        """Where a C file lies in the package of a model."""
         folder = (self.headers if name.endswith((".h", ".hpp")) else self.sources).format(name=model)
         return f"{folder}/{name}" if folder else name

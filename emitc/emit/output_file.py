@@ -56,14 +56,14 @@ class OutputFile:
             if status is not None and not stat.S_ISREG(status.st_mode):
                 descriptor = os.open(self.path, os.O_WRONLY | os.O_NOCTTY)
                 try:
-                    _write_all(descriptor, data)
+                    write_all(descriptor, data)
                 finally:
                     os.close(descriptor)
                 return
             printing = _standard_stream(status)
             if printing is not None:
                 sys.stdout.flush()
-                _write_all(printing, data)
+                write_all(printing, data)
                 return
             place = Path(os.path.realpath(self.path))
             with staging(place) as folder:
@@ -136,7 +136,8 @@ def _standard_stream(status: os.stat_result | None) -> int | None:
     return None
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
+    """Writes all bytes, in as many calls as the system takes for them. Raises OSError."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

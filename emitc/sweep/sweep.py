@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emitc.emit.output_file import staging
+from emitc.emit.output_file import staging, write_all
 from emitc.errors import EmitcError, Where, writing
 from emitc.sweep.cluster import run_on_cluster
 from emitc.sweep.jobs import Job, jobs_of, shard_of
@@ -60,9 +60,7 @@ class Journal:
         with writing(f"{self._path} cannot be written", "-o"):
             if self._descriptor < 0:
                 self._descriptor = self._opened()
-            data = memoryview(_line(row).encode("ascii"))
-            while data:
-                data = data[os.write(self._descriptor, data) :]
+            write_all(self._descriptor, _line(row).encode("ascii"))
 
     def _opened(self) -> int:
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)

@@ -13,6 +13,7 @@ import numpy as np
 
 from emitc.backends.contract import Coverage
 from emitc.backends.ethos_u.rounded_tables import rounds_otherwise
+from emitc.backends.kernel_library import plain_pool_refusal
 from emitc.ir import Array, BoundNode, DType, Graph, Op, Shape, Tensor
 from emitc.kernels.activation.activations import HardSwish, LeakyRelu, Logistic, Relu, Relu6, ReluN1To1, Tanh
 from emitc.kernels.convolution.conv_2d import Conv2D
@@ -330,9 +331,8 @@ def refusal(bound: BoundNode) -> str:
     if any(t.elements == 0 or len(t.shape) > _MAX_RANK for t in tensors):
         return f"a tensor is empty or has more than {_MAX_RANK} dimensions"
     if isinstance(op, AveragePool2D | MaxPool2D):
-        dilated = (op.window.dilation_h, op.window.dilation_w) != (1, 1)
-        counted = isinstance(op, AveragePool2D) and op.count_padding and op.window.padding.any
-        if dilated or counted or not _padding(op.window, bound.input(0).shape, (op.kernel_h, op.kernel_w)):
+        padding = _padding(op.window, bound.input(0).shape, (op.kernel_h, op.kernel_w))
+        if plain_pool_refusal(bound) or not padding:
             return "a pool with padding or dilation that TFLite cannot express"
     if isinstance(op, Pad) and op.value != bound.output.zero_point:
         return "the padding is not zero"

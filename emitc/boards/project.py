@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ class Firmware:
     package: Path
     model: RunModel
     cases: Sequence[Case]
-    support: BuildSupport | None = None
+    support: BuildSupport = field(default_factory=BuildSupport)
 
 
 def check_cases(model: RunModel, cases: Sequence[Case]) -> None:
@@ -136,7 +136,9 @@ def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, with_time
     check_cases(firmware.model, firmware.cases)
     _require_own(out, "--workdir")
     shutil.rmtree(out, ignore_errors=True)
-    flags = [_OPTIMIZATION, *(["-DEMITC_COUNT_WITH_TIMER"] if with_timer else []), *_support_flags(firmware.support)]
+    support = firmware.support
+    flags = [_OPTIMIZATION, *(["-DEMITC_COUNT_WITH_TIMER"] if with_timer else [])]
+    flags += [*(f"-D{define}" for define in support.defines), *(f'-isystem "{path}"' for path in support.includes)]
     flags += ["-include $PROJECT_DIR/src/emitc_sections.h"] if firmware.model.constants_in_ram else []
     proof_flags = _PROOF_FLAGS_OF_CLANG if load_target(board.target).compiler_command else _PROOF_FLAGS
     environments = [
@@ -155,7 +157,7 @@ def write_qemu_project(firmware: Firmware, board: Board, out: Path, *, with_time
     _write_ini(out, firmware.model.name, board, shared, environments)  # first: an interrupted project is known by it
     shutil.copytree(boards_dir() / "platform", out / _PLATFORM_DIR, ignore=shutil.ignore_patterns("__pycache__"))
     _write_sources(firmware.package, firmware.model, board, firmware.cases, out)
-    _write_support(firmware.support, out)
+    _write_support(support, out)
     _write(out / "src" / "main.c", _render("main_qemu.c.j2"))
     if firmware.model.constants_in_ram:
         section = f'{firmware.model.macro}_SECTION_WEIGHTS __attribute__((section("{_RAM_CONSTANTS}")))'
@@ -216,16 +218,8 @@ def begin_flash_project(model: str, board: Board, out: Path, *, layers: bool = F
         _write(out / further, _render(f"{Path(further).name}.j2", flash_mb=board.flash_bytes >> 20))
 
 
-def _support_flags(support: BuildSupport | None) -> list[str]:
-    if support is None:
-        return []
-    return [*(f"-D{define}" for define in support.defines), *(f'-isystem "{path}"' for path in support.includes)]
-
-
-def _write_support(support: BuildSupport | None, out: Path) -> None:
+def _write_support(support: BuildSupport, out: Path) -> None:
     """The backends' sources as the library `support`, instead of what the package would look for in a project."""
-    if support is None:
-        return
     described = out / "lib" / "model" / "library.json"
     content = json.loads(described.read_text(encoding="utf-8"))
     if content["build"].pop("extraScript", None) is not None:

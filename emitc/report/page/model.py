@@ -15,6 +15,7 @@ from emitc.report.tables import number
 from emitc.target import Board
 
 _LONGEST = 160
+_PROVEN = ("reference", "samples", "elements", "differing", "rule", "max_abs_diff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def model_page(view: View, findings: Findings) -> str:
         ]
         if findings.reasons
         else [],
-        proof=_proof(findings),
+        proof=findings.proof and {name: findings.proof.get(name) for name in _PROVEN},
         skipped=findings.skipped or "It was not asked for: emitc verify proves a model.",
         facts=_facts(view, findings),
         notes=[shown_name(note, 400) for note in view.notes],
@@ -199,13 +200,6 @@ def _backends(view: View) -> list[dict[str, Any]]:
         }
         for name, part in own.items()
     ]
-
-
-def _proof(findings: Findings) -> dict[str, Any] | None:
-    if findings.proof is None:
-        return None
-    names = ("reference", "samples", "elements", "differing", "rule", "max_abs_diff")
-    return {name: findings.proof.get(name) for name in names}
 
 
 def _facts(view: View, findings: Findings) -> list[tuple[str, str]]:

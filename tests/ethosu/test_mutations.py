@@ -94,8 +94,8 @@ def _output(command: Any, **changes: Any) -> Any:
 def _brick_pieces(original: Any) -> Any:
     """Groups of bricks in the wrong order."""
 
-    def mutated(fm: FeatureMap, element: int) -> Any:
-        for piece in original(fm, element):
+    def mutated(fm: FeatureMap) -> Any:
+        for piece in original(fm):
             turned = piece.shape[2] > 1
             yield replace(
                 piece,

@@ -177,15 +177,8 @@ class Evaluation:
         return (Warned(WarningCode.OUTSIDE_RANGE, f"{what}: see --scale and --mean"),)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "metric": self.metric,
-            "samples": self.samples,
-            "value": self.value,
-            "compared": self.compared,
-            "drop": self.drop,
-            "engine": self.engine,
-            "engine_differing": self.engine_differing,
-            "outside": self.outside,
+        names = ("metric", "samples", "value", "compared", "drop", "engine", "engine_differing", "outside")
+        return {name: getattr(self, name) for name in names} | {
             "warnings": [warning.as_json() for warning in self.warnings],
             "agreement": self.agreement,
             "classes": [
@@ -239,20 +232,9 @@ def evaluate(compiled: Compiled, data: Path | DataSet, options: EvaluationOption
         compared = metric(other, labels)
         agreement = float((classes_of(other) == classes_of(outputs)).mean()) if _classifies(chosen.metric) else None
     engine, differing = _through_the_engine(compiled, data_set, codes, chosen) if chosen.engine else ("", None)
-    classes, matrix, worst = _by_class(outputs, labels, data_set) if _classifies(chosen.metric) else ((), (), ())
-    return Evaluation(
-        chosen.metric,
-        len(data_set.samples),
-        value,
-        compared,
-        engine,
-        differing,
-        agreement,
-        classes,
-        matrix,
-        worst,
-        data_set.outside,
-    )
+    by_class = _by_class(outputs, labels, data_set) if _classifies(chosen.metric) else ((), (), ())
+    count, outside = len(data_set.samples), data_set.outside
+    return Evaluation(chosen.metric, count, value, compared, engine, differing, agreement, *by_class, outside)
 
 
 def _classifies(metric: str) -> bool:
@@ -330,7 +312,7 @@ def _labels(data: DataSet, metric: str, codes: Array) -> Array:
     if metric == "mse" and labels.size != codes.size:
         why = f"mse compares {codes[0].size} values of each output, and a label has {labels.size // len(labels)}"
         raise EmitcError("the labels do not fit", place, why, hint)
-    if metric in ("top1", "top5"):
+    if _classifies(metric):
         count = max(2, codes[0].size)
         wanted = classes_of_labels(labels)
         if wanted.min() < 0 or wanted.max() >= count:

@@ -3,7 +3,7 @@ model."""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,18 +184,14 @@ def _breaks(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
     for kind in ("inputs", "outputs"):
         if kind not in old or kind not in new:
             continue
-        a, b = _rows(old, kind), _rows(new, kind)
-        if len(a) != len(b):
-            breaks.append(f"the number of {kind} was {len(a)}, and is {len(b)}")
+        before, after = _rows(old, kind), _rows(new, kind)
+        if len(before) != len(after):
+            breaks.append(f"the number of {kind} was {len(before)}, and is {len(after)}")
             continue
-        breaks += _of_ports(kind[:-1], a, b)
+        breaks += [
+            f"{key.replace('_', ' ')} of {kind[:-1]} {number} was {a.get(key)}, and is {b.get(key)}"
+            for number, (a, b) in enumerate(zip(before, after, strict=True))
+            for key in _PORT
+            if a.get(key) != b.get(key)
+        ]
     return tuple(breaks)
-
-
-def _of_ports(kind: str, old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [
-        f"{key.replace('_', ' ')} of {kind} {number} was {a.get(key)}, and is {b.get(key)}"
-        for number, (a, b) in enumerate(zip(old, new, strict=True))
-        for key in _PORT
-        if a.get(key) != b.get(key)
-    ]

@@ -45,13 +45,8 @@ class Exchange:
     old_sha256: str
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "bytes": len(self.data),
-            "structure": self.structure,
-            "version": self.version,
-            "covered_bytes": self.covered_bytes,
-            "old_sha256": self.old_sha256,
-        }
+        names = ("structure", "version", "covered_bytes", "old_sha256")
+        return {"bytes": len(self.data)} | {name: getattr(self, name) for name in names}
 
 
 def exchange(

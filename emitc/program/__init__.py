@@ -10,7 +10,7 @@ from emitc.layer import PLAIN, Formula, KernelSpec, LibraryCall, Param, Table, k
 from emitc.planner import Plan
 from emitc.program.extras import NOTHING_MORE, Extras
 from emitc.program.memory import Address, ArenaRegion, Block, Slot, SlotKind, arena_variable, pointer, state_argument
-from emitc.program.rows import Move, RowCall, RowSegment, RowTensor, RowUse, Transfers, transfers_of
+from emitc.program.rows import Move, RowCall, RowSegment, RowTensor, RowUse, Transfers, layers_of, transfers_of
 from emitc.program.self_test import SelfTest
 from emitc.program.stepping import Stepping
 from emitc.program.weights import ARGUMENT, ExternalWeights
@@ -471,15 +471,13 @@ class Program:
     @property
     def traced(self) -> tuple[Traced, ...]:
         """What the layer hook reports, in order; a segment is reported as its last layer."""
-        tensors: list[Traced] = []
+        traced: list[Traced] = []
         since = 0
         for position, stage in enumerate(self.schedule):
-            if isinstance(stage, Move):
-                continue
-            calls = [call.step for call in stage.calls] if isinstance(stage, RowSegment) else [stage]
-            tensors.append(Traced(calls[-1], sum(step.macs for step in calls), since, position + 1))
-            since = position + 1
-        return tuple(tensors)
+            if layers := layers_of(stage):
+                traced.append(Traced(layers[-1], sum(step.macs for step in layers), since, position + 1))
+                since = position + 1
+        return tuple(traced)
 
     @property
     def macs(self) -> int:
@@ -487,10 +485,8 @@ class Program:
 
     @property
     def constant_bytes(self) -> int:
-        steps = sum(c.table.size_bytes for step in self.every_step for c in step.constants)
-        steps += sum(
-            c.table.size_bytes for step in self.every_step for part in step.parts for c in part.output_constants
-        )
-        states = sum(slot.initial.table.size_bytes for slot in self.states if slot.initial)
-        stored = sum(c.table.size_bytes for c in self.self_test.constants) if self.self_test else 0
-        return steps + states + stored + sum(c.table.size_bytes for c in self.output_constants)
+        constants = [*self.output_constants, *(self.self_test.constants if self.self_test else ())]
+        constants += [slot.initial for slot in self.states if slot.initial]
+        for step in self.every_step:
+            constants += [*step.constants, *(constant for part in step.parts for constant in part.output_constants)]
+        return sum(constant.table.size_bytes for constant in constants)

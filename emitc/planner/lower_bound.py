@@ -71,7 +71,8 @@ def bytes_saved(sizes: Sequence[int], overlaps: Sequence[Overlap]) -> int:
             saved += group[0].saving
             continue
         members = {i: sizes[i] for pair in group for i in (pair.left, pair.right)}
-        saved += sum(members.values()) - _group_covered(members, group)
+        covered = _best_subset if len(members) <= _EXHAUSTIVE_GROUP else _descent
+        saved += sum(members.values()) - covered(members, group)
     return saved
 
 
@@ -91,15 +92,8 @@ def _groups(overlaps: Sequence[Overlap]) -> list[list[Overlap]]:
     return [pairs for _, pairs in groups]
 
 
-def _group_covered(sizes: dict[int, int], overlaps: Sequence[Overlap]) -> int:
-    """The largest (sizes - savings of the pairs inside) over subsets of one group; every subset is a valid bound."""
-    if len(sizes) <= _EXHAUSTIVE_GROUP:
-        return _best_subset(sizes, overlaps)
-    return _descent(sizes, overlaps)
-
-
 def _best_subset(sizes: dict[int, int], overlaps: Sequence[Overlap]) -> int:
-    """The maximum over all subsets."""
+    """The largest (sizes - savings of the pairs inside) over subsets of one group; every subset is a valid bound."""
     members = sorted(sizes)
     best = 0
     for mask in range(1, 1 << len(members)):

@@ -8,6 +8,7 @@ user's.
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from emitc.c_names import is_model_name
 from emitc.errors import CannotCompile, EmitcError, Where, shown
@@ -147,11 +148,9 @@ class RegionSchedule:
 
     def starts(self) -> dict[str, int]:
         """Where each region's arena starts when the arenas lie one after another."""
-        starts, start = {}, 0
-        for part in self.assignment.regions:
-            starts[part.region.name] = start
-            start += part.plan.arena_bytes
-        return starts
+        parts = self.assignment.regions
+        starts = accumulate((part.plan.arena_bytes for part in parts), initial=0)
+        return {part.region.name: start for part, start in zip(parts, starts, strict=False)}
 
 
 def _reads(node: LoweredNode, position: int, size_bytes: int) -> int:
@@ -232,13 +231,8 @@ def assign_regions(
     Raises EmitcError for places that name no tensor or no region, CannotCompile where the regions are too small.
     """
     regions = _without_constants(wanted, constant_bytes)
-    if budget is None:
-        choices = [
-            best_schedule(graph, nodes, alignment, None, without | {"moves"}),
-            best_schedule(graph, nodes, alignment, None, without),
-        ]
-    else:
-        choices = [best_schedule(graph, nodes, alignment, budget, without)]
+    techniques = (without | {"moves"}, without) if budget is None else (without,)
+    choices = [best_schedule(graph, nodes, alignment, budget, left_out) for left_out in techniques]
     best: RegionSchedule | None = None
     for number, choice in enumerate(choices):
         if any(choice.stages == other.stages for other in choices[:number]):

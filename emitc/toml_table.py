@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -68,9 +70,8 @@ class TomlTable:
     def texts(self, key: str, default: Sequence[str] | None = (), known: Sequence[str] = ()) -> tuple[str, ...]:
         """A list of texts, none twice. default, known: as of `text`, for each."""
         value = self._value(key, None if default is None else list(default))
-        if not isinstance(value, list) or len(value) > _MOST_VALUES:
-            raise self._wrong(key, "a list of texts")
-        if not all(isinstance(text, str) and text and "\0" not in text for text in value):
+        few = isinstance(value, list) and len(value) <= _MOST_VALUES
+        if not few or not all(isinstance(text, str) and text and "\0" not in text for text in value):
             raise self._wrong(key, "a list of texts")
         if len(set(value)) != len(value):
             raise self.refusal(key, "a value stands there twice", "name it once")
@@ -112,13 +113,11 @@ class TomlTable:
         value = self._value(key)
         if value is None:
             return None
-        try:
-            if isinstance(value, bool):
-                raise ValueError
-            number = float(Fraction(value)) if isinstance(value, int | float | str) else float("nan")
-        except (ValueError, ZeroDivisionError, OverflowError):
-            number = float("nan")
-        if number != number or number in (float("inf"), float("-inf")):
+        number = math.nan
+        if isinstance(value, int | float | str) and not isinstance(value, bool):
+            with suppress(ValueError, ZeroDivisionError, OverflowError):
+                number = float(Fraction(value))
+        if not math.isfinite(number):
             raise self._wrong(key, 'a number, or a fraction such as "1/255"')
         return number
 

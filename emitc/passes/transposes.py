@@ -111,12 +111,9 @@ class _Sweep:
                 inputs.append(constant)
             else:
                 return False
-        outputs = []
-        for name in node.outputs:
-            tensor = self.work.tensors[name]
-            if len(tensor.shape) != rank:
-                return False
-            outputs.append(tensor)
+        outputs = [self.work.tensors[name] for name in node.outputs]
+        if any(len(tensor.shape) != rank for tensor in outputs):
+            return False
         made = []
         for tensor in outputs:
             shape = _shape_before(tensor.shape, permutation)

@@ -360,10 +360,8 @@ def _hand_on(rewriter: SourceRewriter) -> None:
 def _remember_unsigned(rewriter: SourceRewriter) -> None:
     """These operators round after they add the zero point, so that uint8 and int8 round differently."""
     for node in rewriter.nodes:
-        if (
-            node.op_type in ("QLinearAdd", "QLinearMul", "QLinearAveragePool")
-            and rewriter.tensors[node.outputs[0]].dtype == "uint8"
-        ):
+        rounds_late = node.op_type in ("QLinearAdd", "QLinearMul", "QLinearAveragePool")
+        if rounds_late and rewriter.tensors[node.outputs[0]].dtype == "uint8":
             node.attributes["unsigned"] = 1
 
 

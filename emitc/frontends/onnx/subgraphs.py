@@ -303,12 +303,8 @@ class Inside:
     def _plan(self, node: onnx.NodeProto, where: Where) -> _Plan:
         body = graph_of(node, "body")
         values = node.input[2:]
-        if (
-            body is None
-            or len(body.input) != 2 + len(values)
-            or len(body.output) != 1 + len(node.output)
-            or (len(node.output) < len(values) or not all(values))
-        ):
+        fits = body is not None and (len(body.input), len(body.output)) == (2 + len(values), 1 + len(node.output))
+        if body is None or not fits or len(node.output) < len(values) or not all(values):
             raise faulty("a Loop does not fit its body", where, "it takes or gives other values")
         limit, first = (self._scalar(name, where) if name else default for name, default in zip(
             (*node.input[:2], "", "")[:2], (NO_LIMIT, True), strict=True

@@ -46,12 +46,8 @@ def correct_pool(node: onnx.NodeProto, kind: str, image: onnx.TypeProto, types: 
     """
     named = {attribute.name: attribute for attribute in node.attribute}
     mode = named["auto_pad"].s if "auto_pad" in named else b"NOTSET"
-    if (
-        kind not in _POOLS
-        or "ceil_mode" not in named
-        or not named["ceil_mode"].i
-        or mode not in (b"NOTSET", b"VALID", b"")
-    ):
+    rounded_up = "ceil_mode" in named and named["ceil_mode"].i
+    if kind not in _POOLS or not rounded_up or mode not in (b"NOTSET", b"VALID", b""):
         return
     sizes = [dim.dim_value for dim in image.tensor_type.shape.dim][2:]
     rank = len(sizes)
@@ -127,13 +123,8 @@ def evaluated(node: onnx.NodeProto, constants: Sequence[onnx.TensorProto], opset
     """The outputs of a node. constants: its inputs in order, those without that are left out; opset: of the model."""
     import onnx.reference  # makes a class of every operator's schema, which few models need
 
-    graph = onnx.helper.make_graph(
-        [node],
-        "constants",
-        [],
-        [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in node.output],
-        list(constants),
-    )
+    outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in node.output]
+    graph = onnx.helper.make_graph([node], "constants", [], outputs, list(constants))
     for name, initializer in zip((i for i in node.input if i), graph.initializer, strict=True):
         initializer.name = name
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
@@ -181,11 +172,8 @@ def require_group(node: onnx.NodeProto, types: Sequence[onnx.TypeProto | None], 
     if min(len(x), len(w)) < 2 or min(x[1], *w[:2]) < 0:
         return
     if group < 1 or x[1] != w[1] * group or w[0] % group:
-        raise faulty(
-            f"{node.op_type} has group {group}",
-            where,
-            f"the input has {x[1]} channels, the weights take {w[1]} of them in each group and make {w[0]}",
-        )
+        why = f"the input has {x[1]} channels, the weights take {w[1]} of them in each group and make {w[0]}"
+        raise faulty(f"{node.op_type} has group {group}", where, why)
 
 
 def require_stated(graph: onnx.GraphProto, known: Mapping[str, onnx.TypeProto]) -> None:
@@ -197,15 +185,7 @@ def require_stated(graph: onnx.GraphProto, known: Mapping[str, onnx.TypeProto]) 
     for value, what in ((value, what) for values, what in declared for value in values):
         kind = value.type.tensor_type.elem_type if value.type.HasField("tensor_type") else 0
         computed = known.get(value.name)
-        if (
-            not kind
-            or computed is None
-            or not computed.HasField("tensor_type")
-            or computed.tensor_type.elem_type in (0, kind)
-        ):
-            continue
-        raise faulty(
-            f"{what} has another type than the file declares",
-            Where(tensor=f'"{value.name}"'),
-            f"it is declared as {dtype_name(kind)} and is {dtype_name(computed.tensor_type.elem_type)}",
-        )
+        actual = computed.tensor_type.elem_type if computed is not None and computed.HasField("tensor_type") else 0
+        if kind and actual not in (0, kind):
+            why = f"it is declared as {dtype_name(kind)} and is {dtype_name(actual)}"
+            raise faulty(f"{what} has another type than the file declares", Where(tensor=f'"{value.name}"'), why)

@@ -26,16 +26,11 @@ _OPERATORS = frozenset({
 })  # fmt: skip
 
 
-def _loops(shapes: Sequence[Shape], output: Shape) -> list[list[int]]:
-    """The dimensions of each loop over the output. shapes: of its rank."""
-    dims = (i for i, size in enumerate(output) if size != 1)
-    return [list(loop) for _, loop in groupby(dims, lambda i: tuple(shape[i] == 1 for shape in shapes))]
-
-
 def few_loops(shapes: Sequence[Shape], output: Shape) -> list[Shape]:
     """The shapes that operands have to be repeated to, for MAX_LOOPS loops; all of the output's rank, MAX_RANK at most."""
     padded = [(1,) * (len(output) - len(shape)) + shape for shape in shapes]
-    loops = _loops(padded, output)
+    dims = (i for i, size in enumerate(output) if size != 1)
+    loops = [list(loop) for _, loop in groupby(dims, lambda i: tuple(shape[i] == 1 for shape in padded))]
     if len(loops) <= MAX_LOOPS:
         return padded
     candidates = [[_repeated(shape, (*one, *other), output) for shape in padded] for one, other in pairwise(loops)]

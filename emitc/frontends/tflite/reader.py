@@ -94,10 +94,6 @@ def _text(raw: bytes | None) -> str:
     return (raw or b"").decode("utf-8", errors="backslashreplace")
 
 
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-
-
 @cache
 def _fields(class_name: str) -> tuple[tuple[str, str, bool], ...]:
     """(schema name, accessor, whether it is a vector) of every field of an options table."""
@@ -110,7 +106,7 @@ def _fields(class_name: str) -> tuple[tuple[str, str, bool], ...]:
         for n in names
         if not any(n.startswith(v) and n != v for v in vectors) and not n.endswith(("IsNone", "Length"))
     ]
-    return tuple((_snake(n), n, n in vectors) for n in own)
+    return tuple((re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", n).lower(), n, n in vectors) for n in own)
 
 
 def _attributes(table: Any, class_name: str, where: Where) -> dict[str, Attribute]:
@@ -313,11 +309,8 @@ class _Reader:
             if kind not in _INDICES or table is None:
                 raise _damage("a sparse tensor is described wrongly", where, "a dimension lists no coordinates")
             numbers = opened(_INDICES[kind](), self.data, table.Pos, self.budget)
-            listed.append(
-                np.array(
-                    _integers(numbers.ValuesLength(), numbers.ValuesAsNumpy, len(self.data), "coordinates"), np.int64
-                )
-            )
+            values = _integers(numbers.ValuesLength(), numbers.ValuesAsNumpy, len(self.data), "coordinates")
+            listed.append(np.array(values, np.int64))
         return Level(-1, *listed)
 
     def block(self, what: str, where: Where, why: str, hint: str) -> None:

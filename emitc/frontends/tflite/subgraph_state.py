@@ -70,16 +70,11 @@ class InnerState:
                         yield inner, self.ran(index, inner)
                 for tensor in inner.inputs:
                     if tensor is not None and tensor.is_variable:
-                        yield inner, self.own_of(inner, index, tensor)
+                        inner.require_no_constant(tensor)
+                        yield inner, self.own((index, tensor.index), tensor)
 
     def too_many(self, node: SourceNode) -> EmitcError:
-        """The error for a node that runs more operators than a model may have."""
         return node.refusal("runs too many operators", f"the limit is {MAX_OPERATORS}")
-
-    def own_of(self, node: SourceNode, index: int, tensor: SourceTensor) -> int:
-        """The variable of a node's variable tensor in a subgraph."""
-        node.require_no_constant(tensor)
-        return self.own((index, tensor.index), tensor)
 
     def ran(self, index: int, node: SourceNode) -> int:
         """The variable that says whether a CALL_ONCE of a subgraph has run."""

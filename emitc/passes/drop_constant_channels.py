@@ -136,11 +136,6 @@ def _range_of(graph: Graph, bound: BoundNode, ranges: Mapping[str, Range]) -> Ra
 # ---- what can go ----
 
 
-def _names(graph: Graph, root: str) -> list[str]:
-    """A tensor and all that share its bytes."""
-    return [tensor.name for tensor in graph.tensors if graph.root(tensor.name).name == root]
-
-
 def _groups(graph: Graph) -> list[list[str]]:
     """Tensors that have their channels from each other, by roots; the first one is made by an operator that mixes channels."""
     groups: dict[str, list[str]] = {}
@@ -166,8 +161,10 @@ def _kept(graph: Graph, group: list[str], ranges: Mapping[str, Range]) -> Int64 
     going = np.ones(channels, bool)
     absorbed = False
     for root in group:
-        for name in _names(graph, root):
-            tensor = graph.tensor(name)
+        for tensor in graph.tensors:
+            name = tensor.name
+            if graph.root(name).name != root:
+                continue
             if name in graph.outputs or tensor.is_state or tensor.order or tensor.shape[-1:] != (channels,):
                 return None
             for node in graph.consumers(name):

@@ -80,10 +80,6 @@ def fold_bias(graph: Graph) -> Graph:
 # ---- activations ----
 
 
-def _floats(a: Tensor, b: Tensor) -> bool:
-    return all(tensor.dtype is DType.FLOAT32 and tensor.quantization is None for tensor in (a, b))
-
-
 def _activation(graph: Graph, node: Node) -> str | None:
     """The fused activation that is the node's; None where no such activation exists."""
     name = _ACTIVATIONS.get(type(node.op))
@@ -106,7 +102,7 @@ def _producer(graph: Graph, node: Node) -> Node | None:
     if only_reader(graph, name) is None:
         return None
     ends = graph.tensor(name), graph.tensor(node.outputs[0])
-    if not _floats(*ends):
+    if any(tensor.dtype is not DType.FLOAT32 or tensor.quantization is not None for tensor in ends):
         return producer if same_scale(*ends) else None
     in_onnx = producer.op.numerics is Numerics.QOPERATOR
     same_format = in_onnx == (node.op.numerics is Numerics.QOPERATOR)

@@ -35,7 +35,11 @@ def state_in_place(graph: Graph) -> Graph:
         rolled = _rolled(graph, state)
         if rolled is not None:
             graph = rolled
-    return _read_in_place(graph)
+    while (node := next(_free_reads(graph), None)) is not None:
+        read, value = node.inputs[0], node.outputs[0]
+        tensors = tuple(replace(t, alias_of=read) if t.name == value else t for t in graph.tensors)
+        graph = replace(graph, tensors=tensors, nodes=tuple(n for n in graph.nodes if n is not node))
+    return graph
 
 
 # ---- the last rows in one piece ----
@@ -79,14 +83,9 @@ def _without_new(graph: Graph, state: Tensor, read: Node, assign: Node) -> _Rows
     """The variable holds the rows to which the new ones are appended."""
     joins = _only_reader(graph, read.outputs[0])
     cuts = graph.producer(assign.inputs[0])
-    if (
-        joins is None
-        or not _joins_rows(graph, joins, read.outputs[0])
-        or cuts is None
-        or cuts.inputs[0] != joins.outputs[0]
-    ):
+    if joins is None or cuts is None or not _joins_rows(graph, joins, read.outputs[0]):
         return None
-    if not _keeps_end(graph, cuts, state.size_bytes):
+    if cuts.inputs[0] != joins.outputs[0] or not _keeps_end(graph, cuts, state.size_bytes):
         return None
     only = _only_reader(graph, cuts.outputs[0]) is assign
     return _Rows(joins, joins.inputs[1], (read, assign, cuts) if only else (read, assign))
@@ -132,15 +131,6 @@ def _keeps_end(graph: Graph, node: Node, size_bytes: int) -> bool:
 
 
 # ---- reads ----
-
-
-def _read_in_place(graph: Graph) -> Graph:
-    """The graph without the READ_VARIABLEs whose value can be used where it lies."""
-    while (node := next(_free_reads(graph), None)) is not None:
-        state, value = node.inputs[0], node.outputs[0]
-        tensors = tuple(replace(t, alias_of=state) if t.name == value else t for t in graph.tensors)
-        graph = replace(graph, tensors=tensors, nodes=tuple(n for n in graph.nodes if n is not node))
-    return graph
 
 
 def _free_reads(graph: Graph) -> Iterator[Node]:

@@ -93,12 +93,8 @@ class TomlTable:
     def cycles(self, key: str, default: float | None = None, *, zero: bool = False) -> float:
         """A number below 1000, above 0 or with `zero` from 0 on. default: as of `text`."""
         value = self._value(key, default)
-        if (
-            not isinstance(value, int | float)
-            or isinstance(value, bool)
-            or not 0 <= value < 1000
-            or not (value or zero)
-        ):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value < 1000 or not (value or zero):
             raise self._wrong(key, "a number between 0 and 1000")
         return float(value)
 

@@ -239,7 +239,8 @@ def _factors(weights: Floats, columns: Integers, largest: Floats, channels: int)
         wanted = range_of
     else:
         weight = np.zeros(channels)
-        np.maximum.at(weight, columns, _of_inputs(weights, group))
+        parts = np.abs(weights).reshape(group, len(weights) // group, weights.shape[1], -1)
+        np.maximum.at(weight, columns, parts.max(axis=(1, 3), initial=0).reshape(-1).astype(np.float64))
         wanted = np.sqrt(range_of / np.where(weight > 0, weight, 1))
         wanted[weight == 0] = 0
     used = wanted > 0
@@ -247,12 +248,6 @@ def _factors(weights: Floats, columns: Integers, largest: Floats, channels: int)
         return None
     exponents = np.where(used, np.rint(np.log2(np.where(used, wanted, 1) / wanted.max())), 0)
     return np.asarray(np.exp2(np.clip(exponents, -_MOST, _MOST)), np.float32)
-
-
-def _of_inputs(weights: Floats, group: int) -> Floats:
-    """The largest absolute weight of each input, [group * inputs of a group]."""
-    parts = np.abs(weights).reshape(group, len(weights) // group, weights.shape[1], -1)
-    return np.asarray(parts.max(axis=(1, 3), initial=0).reshape(-1), np.float64)
 
 
 # ---- bias correction ----

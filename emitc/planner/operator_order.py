@@ -193,11 +193,8 @@ class _Costs:
                 left += self.size[name]
             if not users & ~after and name not in self.outputs:
                 left -= self.size[name]
-        return held - self._saving(step, done, after), left
-
-    def _saving(self, step: int, done: int, after: int) -> int:
         used = [pair for pair in self.pairs[step] if self._usable(pair, done, after)]
-        return bytes_saved(self.size, used) if used else 0
+        return held - (bytes_saved(self.size, used) if used else 0), left
 
     def _usable(self, pair: Overlap, done: int, after: int) -> bool:
         if pair.left in self.outputs or self.users[pair.left] & ~after:

@@ -151,12 +151,6 @@ def _on_demand(
     return frozenset(on_demand), best
 
 
-def _same_elements(node: LoweredNode) -> ElementwiseOrder:
-    """The access order of a layer that reads element i of an operand of its output's type before it stores element i."""
-    output = node.bound.output
-    return ElementwiseOrder(output.elements, output.dtype.bytes, output.dtype.bytes)
-
-
 def _image(tensor: Tensor) -> bool:
     """One image [1, H, W, C] of at least one row."""
     return len(tensor.shape) == 4 and tensor.shape[0] == 1 and min(tensor.shape) > 0
@@ -195,7 +189,9 @@ def _node_of(graph: Graph, node: LoweredNode) -> _Node | None:
         extent = (values["kernel_h"] - 1) * values["dilation_h"] + 1
         window = (values["stride_h"], values["pad_top"], extent)
     reads = tuple(RowRead(OUTSIDE, tensor.shape[1], *window) for tensor in node.inputs)
-    overlaps, elements = node.layer.overlaps, _same_elements(node)
+    # Element i of an operand of the output's type is read before element i is stored.
+    elements = ElementwiseOrder(output.elements, output.dtype.bytes, output.dtype.bytes)
+    overlaps = node.layer.overlaps
     same = [node.layer.operands.index(overlap.input) for overlap in overlaps if overlap.order == elements]
     return _Node(
         tuple((graph.root(tensor.name).name, tensor.shape) for tensor in node.inputs),

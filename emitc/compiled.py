@@ -16,6 +16,7 @@ from emitc.ir import Graph, GraphStep
 from emitc.options import Options
 from emitc.program import PassReport, Program
 from emitc.program.extras import ExampleRun
+from emitc.program.members import members
 from emitc.program.rows import loads_of
 from emitc.source import SourceModel
 from emitc.target import BuildSupport, load_target
@@ -83,17 +84,9 @@ class Compiled:
         """What `emitc compile --json` prints."""
         program = self.program
         arenas = {"arenas": {name: plan.arena_bytes for name, plan in program.arenas}} if program.regions else {}
-        return {
-            "name": program.name,
-            "target": program.origin.target,
-            "emitc_version": program.origin.version,
-            "model_sha256": program.origin.sha256,
-            "arena_bytes": program.plan.arena_bytes,
-            "lower_bound_bytes": program.plan.lower_bound_bytes,
-            "proven": program.plan.proven,
-            "state_bytes": program.state_bytes,
-            "constant_bytes": program.constant_bytes,
-            "macs": program.macs,
+        names = "name target=origin.target emitc_version=origin.version model_sha256=origin.sha256"
+        names += " arena_bytes=plan.arena_bytes lower_bound_bytes=plan.lower_bound_bytes proven=plan.proven"
+        return members(program, f"{names} state_bytes constant_bytes macs") | {
             "nodes": len(program.steps),
             "partitions": partitions(program),
             "files": sorted(self.files),

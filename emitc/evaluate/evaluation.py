@@ -15,6 +15,7 @@ from emitc.errors import EmitcError, Warned, WarningCode, Where
 from emitc.evaluate.dataset import DataSet, Preparation, read_dataset
 from emitc.evaluate.session import Session, TensorInfo, info_of
 from emitc.ir import Array
+from emitc.program.members import members
 from emitc.verify.engines.run import run_isolated
 
 Metric = Callable[[Array, Array], float]
@@ -177,14 +178,10 @@ class Evaluation:
         return (Warned(WarningCode.OUTSIDE_RANGE, f"{what}: see --scale and --mean"),)
 
     def to_json(self) -> dict[str, Any]:
-        names = ("metric", "samples", "value", "compared", "drop", "engine", "engine_differing", "outside")
-        return {name: getattr(self, name) for name in names} | {
+        return members(self, "metric samples value compared drop engine engine_differing outside") | {
             "warnings": [warning.as_json() for warning in self.warnings],
             "agreement": self.agreement,
-            "classes": [
-                {"class": c.name, "samples": c.samples, "precision": c.precision, "recall": c.recall}
-                for c in self.classes
-            ],
+            "classes": [members(one, "class=name samples precision recall") for one in self.classes],
             "confusion": [list(row) for row in self.matrix],
             "worst": [
                 {"sample": name, "class": wanted, "predicted": predicted, "margin": margin}

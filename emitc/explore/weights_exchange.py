@@ -16,6 +16,7 @@ from emitc.emit.external_weights import weights_json
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.options import EXTERNAL, Options
 from emitc.planner.region_assignment import Region
+from emitc.program.members import members
 from emitc.program.weights import HEADER_BYTES, with_header
 
 _LARGEST = 1 << 26
@@ -45,8 +46,7 @@ class Exchange:
     old_sha256: str
 
     def to_json(self) -> dict[str, Any]:
-        names = ("structure", "version", "covered_bytes", "old_sha256")
-        return {"bytes": len(self.data)} | {name: getattr(self, name) for name in names}
+        return {"bytes": len(self.data)} | members(self, "structure version covered_bytes old_sha256")
 
 
 def exchange(
@@ -72,13 +72,11 @@ def exchange(
     external, old = made.program.external, manifest["weights"]
     assert external is not None
     if external.structure != old["structure"]:
-        what = difference(manifest, weights_json(made.program))
-        raise CannotCompile(
-            f"the weights of {model.name} do not fit the package {manifest['name']}",
-            Where(model=model.name, option=f"--for {package}"),
-            what,
-            "compile a new package; with --without drop-constant-channels it takes weights whichever channels are constant",
-        )
+        what = f"the weights of {model.name} do not fit the package {manifest['name']}"
+        where = Where(model=model.name, option=f"--for {package}")
+        why = difference(manifest, weights_json(made.program))
+        hint = "compile a new package; with --without drop-constant-channels it takes weights whichever channels are constant"
+        raise CannotCompile(what, where, why, hint)
     number = int(old["version"]) + 1 if version is None else version
     if not 0 <= number <= _MOST_VERSION:
         where = Where(option=f"--weights-version {number}")

@@ -217,10 +217,8 @@ def check_options(options: Options) -> None:
         where, why = Where(option="--profile-layers"), "it says what a profile records"
         raise EmitcError("--profile-layers has no effect", where, why, "add --profile, or leave it out")
     if options.model_licence and not is_expression(options.model_licence):
-        why, hint = (
-            "it is no SPDX expression",
-            "such as MIT, or CC-BY-4.0, or LicenseRef-Ours; see https://spdx.org/licenses",
-        )
+        why = "it is no SPDX expression"
+        hint = "such as MIT, or CC-BY-4.0, or LicenseRef-Ours; see https://spdx.org/licenses"
         raise EmitcError(f"{shown(options.model_licence)} is no licence", Where(option="--model-licence"), why, hint)
     if options.name and not is_model_name(options.name):
         why = "it must be a C identifier of at most 63 characters, not a keyword and not a standard header"

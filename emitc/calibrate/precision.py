@@ -34,9 +34,8 @@ def require_operators(settings: QuantizeSettings, model: Any) -> None:
     for option, wanted in (("--exclude", settings.excluded), ("--int16", settings.int16)):
         for name in wanted:
             if name not in names:
-                raise unknown_choice(
-                    option, name, names, "no operator of the model that the quantizer sees has this name"
-                )
+                why = "no operator of the model that the quantizer sees has this name"
+                raise unknown_choice(option, name, names, why)
 
 
 def overrides_of(settings: QuantizeSettings, model: Any, ranges: Mapping[str, tuple[float, float]]) -> Overrides:

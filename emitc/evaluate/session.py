@@ -96,9 +96,8 @@ class Session:
                 raise _refused("the inputs have other names", f"the model has {names}, and {sorted(inputs)} are given")
             return [inputs[name] for name in names]
         if len(inputs) != len(names):
-            raise _refused(
-                "another number of inputs is given", f"the model has {len(names)}: {names}, not {len(inputs)}"
-            )
+            why = f"the model has {len(names)}: {names}, not {len(inputs)}"
+            raise _refused("another number of inputs is given", why)
         return inputs
 
     @staticmethod

@@ -102,9 +102,8 @@ def _lines(data: bytes, name: str) -> tuple[str, ...]:
         lines.pop()
     for number, line in enumerate(lines, 1):
         if not line.isprintable() or len(line) > _LONGEST:
-            raise _refused(
-                name, f"line {number} is longer than {_LONGEST} characters, or has some that cannot be printed"
-            )
+            why = f"line {number} is longer than {_LONGEST} characters, or has some that cannot be printed"
+            raise _refused(name, why)
     return tuple(lines)
 
 

@@ -51,10 +51,8 @@ def with_input_rows(graph: Graph) -> Graph:
     that where the readers do not see the input as one image, and where none of them can work row by row.
     """
     if len(graph.inputs) != 1:
-        raise _refused(
-            f"the model has {len(graph.inputs)} inputs",
-            "one input can be asked for row by row, in step with the layers",
-        )
+        why = "one input can be asked for row by row, in step with the layers"
+        raise _refused(f"the model has {len(graph.inputs)} inputs", why)
     model_input = graph.tensor(graph.inputs[0])
     names = {model_input.name, *views_of(graph, model_input.name)}
     if names & set(graph.outputs):
@@ -97,9 +95,8 @@ def _seen_as(graph: Graph, source: Tensor, names: set[str]) -> Shape:
         raise _refused(f"the input is read as {listed or 'nothing'}", "its readers must agree on the rows", source)
     (shape,) = shapes
     if len(shape) != 4 or shape[0] != 1 or min(shape) < 1 or shape[1] < 2:
-        raise _refused(
-            f"the input is read as {listed}", "rows are those of one image [1, height, width, channels]", source
-        )
+        why = "rows are those of one image [1, height, width, channels]"
+        raise _refused(f"the input is read as {listed}", why, source)
     return shape
 
 

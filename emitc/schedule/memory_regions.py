@@ -54,15 +54,12 @@ def check_regions(regions: Sequence[Region], places: Sequence[tuple[str, str]], 
     for region in regions:
         lower = region.name.lower()
         if not is_model_name(lower) or lower in _TAKEN or lower in seen or lower.endswith("_bytes"):
-            twice = lower in seen
-            raise EmitcError(
-                f"two regions are named {shown(region.name)}"
-                if twice
-                else f"{shown(region.name)} is no name for a region",
-                Where(option="--regions"),
-                f"{seen[lower]} and {region.name} are the same in C" if twice else "it becomes part of names in C",
-                "rename one of them" if twice else "use a word such as DTCM",
-            )
+            what, hint = f"{shown(region.name)} is no name for a region", "use a word such as DTCM"
+            why = "it becomes part of names in C"
+            if lower in seen:
+                what, hint = f"two regions are named {shown(region.name)}", "rename one of them"
+                why = f"{seen[lower]} and {region.name} are the same in C"
+            raise EmitcError(what, Where(option="--regions"), why, hint)
         seen[lower] = region.name
 
 
@@ -401,12 +398,9 @@ def _pins(graph: Graph, choice: MemorySchedule, wanted: Regions) -> dict[str, st
             continue
         if what not in called:
             near = difflib.get_close_matches(what, sorted(called), n=1)
-            raise EmitcError(
-                f"there is no tensor {shown(what)} in the arena",
-                Where(option=option),
-                "neither the model nor `emitc plan` has that name; or it is a constant, state, or has no memory of its own",
-                f"did you mean {shown(near[0])}?" if near else "`emitc plan` lists the buffers",
-            )
+            hint = f"did you mean {shown(near[0])}?" if near else "`emitc plan` lists the buffers"
+            why = "neither the model nor `emitc plan` has that name; or it is a constant, state, or has no memory of its own"
+            raise EmitcError(f"there is no tensor {shown(what)} in the arena", Where(option=option), why, hint)
         region = known[name.lower()]
         for buffer in called[what]:
             buffer = outer.get(buffer, buffer)

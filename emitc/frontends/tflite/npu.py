@@ -196,8 +196,5 @@ def _require_inside(node: SourceNode, tensor: SourceTensor, offsets: tuple[int, 
         raise node.unsupported("keeps state", why, "state is not supported")
     first, end = offsets[tensor.index], offsets[tensor.index] + tensor_bytes(tensor)
     if tensor.data is not None or not 0 <= first < end <= scratch_bytes:
-        what, why = (
-            "has a tensor outside the scratch memory",
-            f"bytes {first} to {end} of {scratch_bytes}",
-        )
-        raise node.refusal(what, why, _AGAIN, tensor)
+        why = f"bytes {first} to {end} of {scratch_bytes}"
+        raise node.refusal("has a tensor outside the scratch memory", why, _AGAIN, tensor)

@@ -152,9 +152,8 @@ def _quantization(params: Any, shape: Shape, dtype: str, where: Where) -> Quanti
         wrong = next(s for s in scales if not (math.isfinite(s) and s > 0.0))
         raise refuse("a quantization scale is not a positive number", f"found {wrong!r}")
     if count > 1 and (not 0 <= axis < len(shape) or shape[axis] != count):
-        raise refuse(
-            f"{count} scales do not fit the shape", f"dimension {axis} of {list(shape)} should have {count} elements"
-        )
+        why = f"dimension {axis} of {list(shape)} should have {count} elements"
+        raise refuse(f"{count} scales do not fit the shape", why)
     if len(zero_points) not in (1, count):
         raise refuse(f"{len(zero_points)} zero points for {count} scales", "one for each scale is expected")
     if len(zero_points) < count:

@@ -5,7 +5,7 @@ The package `onnx` replaces functions and operators. Before it does, what would 
 twice each grow without bound, and one that calls itself has no end.
 
 An If whose condition is known while reading becomes the operators of the branch that it takes. Names inside of a branch are those
-of the model around it, since the format has one scope. So the branch's operators stand in the place of the If as they are: its
+of the model around it, since the format has one scope. So the branch's operators replace the If as they are: its
 constants as Constant, its outputs under the If's names as Identity.
 """
 

@@ -27,7 +27,7 @@ _FLOAT32 = 1
 
 
 def _real_product(rewriter: SourceRewriter, node: RewriterNode) -> list[RewriterNode]:
-    """The operators in the place of a QGemm that states no scale of its output. Raises CannotCompile for a computed scale."""
+    """The operators that replace a QGemm without a scale of its output. Raises CannotCompile for a computed scale."""
     why, hint = "the factor of a float32 output is computed while compiling", "export the model with constant scales"
     a_scale, b_scale = (rewriter.known(node, node.input(at), "scale", why, hint) for at in (_A_SCALE, _B_SCALE))
     alpha = rewriter.source_node(node).real("alpha", 1.0)

@@ -156,7 +156,7 @@ def safe_overlaps(graph: Graph, stages: Sequence[Stage], buffers: Sequence[Buffe
         for operand, output, distance, multiple in overlaps:
             (source, read_at), (target, written_at) = place_of(hosts, operand), place_of(hosts, output)
             name = buffer_name(source, moved.get(source, 0))
-            if name not in live or target not in live:  # a place inside some scratch is settled
+            if name not in live or target not in live:  # a place inside some scratch is decided
                 continue
             if live[name].end != position + 1 or live[target].first != position or source in kept or source == target:
                 continue

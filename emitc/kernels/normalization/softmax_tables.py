@@ -1,7 +1,7 @@
 """Softmax from tables of exponentials; and rows of values and their refusals, which the normalizations have too.
 
 SOFTMAX of int16 values in TFLite: two tables of 513 entries, interpolated.
-Differences to the row's maximum are brought to [-65535, 0] for [-10, 0] by a Q31 multiplier; the first table is exp. The sum
+Differences to the row's maximum are mapped to [-65535, 0] for [-10, 0] by a Q31 multiplier; the first table is exp. The sum
 of a row, shifted to [1, 2), goes through the second table, 1 / (1 + x). y has the scale 2**-15 and no zero point.
 An entry is the function at every 128th value, lowered by half of what the chord of its interval is too high in the middle;
 TFLite Micro computes both tables in float32.

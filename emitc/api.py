@@ -7,7 +7,6 @@ emitc.compile_model("model.tflite", target="cortex-m4").write("out")
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from emitc.explore.cost import Cost
 from emitc.explore.cost import cost as cost_of_file
 from emitc.options import Options
 from emitc.planner import Plan
+from emitc.records import dataclass, field, fields, replace
 from emitc.report.plan import plan_text
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 """A compiled model as a value: the graph, the partition, the program and the files of the package."""
 
 import json
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from emitc.program import PassReport, Program
 from emitc.program.extras import ExampleRun
 from emitc.program.members import members
 from emitc.program.rows import loads_of
+from emitc.records import dataclass, fields, replace
 from emitc.source import SourceModel
 from emitc.target import BuildSupport, load_target
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from emitc._version import __version__, commit
 from emitc.backends.partition import Partition
-from emitc.c_names import identifier
 from emitc.compiled import Compiled, package_of
 from emitc.emit.external_weights import read_members, with_structure
 from emitc.emit.package import runtime_texts
@@ -24,6 +23,7 @@ from emitc.passes import BUILT, INTERFACE, ROWS, run_passes
 from emitc.passes.interface import with_input_rows, with_interface
 from emitc.plugins import Plugins, load_plugins
 from emitc.program import Origin, PassReport, Program
+from emitc.program.c_names import identifier
 from emitc.program.extras import Classes, ExampleRun, Extras, score_counts
 from emitc.source import SourceModel
 from emitc.target import load_target

@@ -22,8 +22,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from enum import Enum
+
+from emitc.records import dataclass, replace
 
 _SHOWN = 200
 _REPORTED = 100

@@ -6,7 +6,6 @@ Inside, activations are NHWC and convolution weights OHWI. Nodes refer to tensor
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import ClassVar, TypeVar
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.errors import Note
+from emitc.records import dataclass, field
 
 Array = NDArray[np.generic]
 Shape = tuple[int, ...]

@@ -14,7 +14,6 @@ minus the input's size, where all is read before anything is stored. It is at mo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import BoundNode
+from emitc.records import MISSING, dataclass, fields, replace
 
 _CACHED = 2048
 

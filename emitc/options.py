@@ -1,12 +1,10 @@
 """The options of a compilation: their defaults, their JSON for the manifest, and their text for the command line."""
 
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from emitc.backends import kernel_choices
 from emitc.backends import options as backend_options
-from emitc.c_names import is_model_name
 from emitc.emit.licence import is_expression
 from emitc.emit.package import PACKAGES
 from emitc.emit.package_kinds import KINDS
@@ -15,6 +13,8 @@ from emitc.ir import Shape
 from emitc.passes import LATE_PASSES, PASSES
 from emitc.passes.interface import INTERFACES
 from emitc.planner.region_assignment import Region
+from emitc.program.c_names import is_model_name
+from emitc.records import dataclass, field, fields
 from emitc.schedule.memory_regions import check_regions
 from emitc.schedule.search import SMALLEST, TECHNIQUES
 from emitc.target import load_target

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from emitc.errors import DAMAGED, EXPORT_AGAIN, CannotCompile, EmitcError, Note, Where
 from emitc.ir import Array, BoundNode, DType, Graph, Node, Op, Quantization, Shape, Tensor
+from emitc.records import dataclass, field, replace
 
 MAX_TENSOR_BYTES = 64 << 20
 """No microcontroller holds a larger tensor; a file that claims one is refused before anything is allocated."""

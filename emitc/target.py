@@ -9,11 +9,11 @@ from __future__ import annotations
 import difflib
 import itertools
 import tomllib
-from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from emitc.errors import EmitcError, Where
+from emitc.records import MISSING, dataclass, fields, replace
 from emitc.toml_table import TomlTable
 
 DSP, FPU, MVE, DUAL = "dsp", "fpu", "mve", "dual"

@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from emitc.records import dataclass
 
 if TYPE_CHECKING:
     from emitc.backends.contract import BackendDef

@@ -10,13 +10,13 @@ import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from emitc.errors import EmitcError, Note, Reason, RefusalKind, Where
 from emitc.ir import BoundNode, DType, Graph, Op
 from emitc.layer import Layer
 from emitc.program import Program, Requirement
+from emitc.records import dataclass, field
 from emitc.target import BuildSupport, Target
 
 PORTABLE = "portable"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +20,7 @@ from emitc.ir import BoundNode, Graph, GraphStep, Node
 from emitc.layer import Layer
 from emitc.program import PassReport
 from emitc.program.members import members
+from emitc.records import dataclass, field, replace
 
 SCHEMA_VERSION = 1
 _REGION = "index nodes macs edge_bytes estimated_cycles=cycles waits cache_operations"

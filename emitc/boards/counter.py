@@ -5,11 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from emitc.boards.cycle_model import Ran
 from emitc.boards.elf import addresses
+from emitc.records import dataclass
 from emitc.target import boards_dir
 from emitc.verify.build import COMPILERS
 

@@ -10,10 +10,10 @@ import math
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from emitc.boards.dual_issue import Pipeline
+from emitc.records import dataclass
 from emitc.target import MVE, DmaTiming, FlashTiming, Target, Timing
 
 _CONDITION = r"(?:eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)?"

@@ -10,11 +10,11 @@ has lost or damaged, a later one brings. Lines with the right checksum add up.
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from emitc.errors import CannotCompile, Where, first_name, shown
 from emitc.program.members import members
+from emitc.records import dataclass, field
 from emitc.verify.golden_run import HostLayer, differing_elements
 
 _HEX = r"[0-9a-f]{8}"

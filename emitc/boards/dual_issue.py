@@ -14,7 +14,8 @@ four, the alignment of code, branches that are predicted wrongly, caches and wai
 """
 
 import re
-from dataclasses import dataclass, field
+
+from emitc.records import dataclass, field
 
 _REGISTER = re.compile(r"\b(?:r1[0-2]|r[0-9]|sp|lr|s[0-9]+|d[0-9]+|ip|fp|sl|sb)\b")
 _SHIFTED = re.compile(r"(\w+), (?:lsl|lsr|asr|ror|rrx)\b")

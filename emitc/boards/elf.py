@@ -5,13 +5,14 @@ linker script keeps the code of the board and of the application out of them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
+
+from emitc.records import dataclass
 
 CASES_SECTION = ".cases"
 

@@ -1,6 +1,5 @@
 """A result of a board with what it is of: the model, its file, the target and the options."""
 
-from dataclasses import dataclass, fields, replace
 from html import escape
 from typing import Any
 
@@ -8,6 +7,7 @@ from emitc.boards.cycle_model import StageWork
 from emitc.boards.result import RunResult
 from emitc.compiled import Compiled
 from emitc.program.members import members
+from emitc.records import dataclass, fields, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -5,7 +5,6 @@ The protocol is that of the firmware of github.com/mlcommons/tiny (benchmark/api
 
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,6 +13,7 @@ from emitc.boards.verify import require_fit
 from emitc.compiled import Compiled
 from emitc.emit.render import environment
 from emitc.errors import EmitcError, Where, unknown_choice, writing
+from emitc.records import asdict, dataclass
 from emitc.target import boards_dir, load_board
 
 

@@ -8,13 +8,13 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from emitc.errors import CannotCompile, EmitcError, Warned, WarningCode, Where, shown
 from emitc.program.members import members
+from emitc.records import dataclass, field, replace
 
 FORMAT = 1
 MOST_RECORDS = 1 << 20

@@ -3,12 +3,12 @@
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from emitc.emit.render import environment
 from emitc.errors import EmitcError, Where
+from emitc.records import dataclass, field
 from emitc.target import Board, BuildSupport, boards_dir, load_target
 from emitc.verify.tolerances import EXACT, Tolerance
 

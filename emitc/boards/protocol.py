@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from emitc.records import dataclass, field
 
 PROTOCOL = 1
 OVERFLOW = "overflow"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from emitc.boards.protocol import CaseLines, Transcript
 from emitc.boards.rtl import Function, Simulated
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.program.members import members
+from emitc.records import asdict, dataclass, fields, replace
 from emitc.target import Board, DmaTiming, FlashTiming, load_board, load_target
 from emitc.verify.tolerances import EXACT, Difference, Tolerance, compared_bytes, finite
 

@@ -21,13 +21,13 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emitc.boards import counter, protocol
 from emitc.boards.elf import addresses, functions, loaded
 from emitc.errors import CannotCompile, EmitcError, Where, install_hint
+from emitc.records import dataclass
 from emitc.target import Board, boards_dir
 from emitc.verify.build import captured
 

@@ -5,7 +5,6 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +24,7 @@ from emitc.boards.result import (
 )
 from emitc.emit.output_file import option_of
 from emitc.errors import CannotCompile, EmitcError, Where, writing
+from emitc.records import dataclass, replace
 from emitc.target import Board, boards_dir, load_target
 
 TIMER_TOLERANCE = 64

@@ -5,13 +5,13 @@ That of functions of the C library and of the compiler's is read from their inst
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from emitc.boards.cycle_model import registers
 from emitc.boards.target_build import TargetBuild, target_build
 from emitc.compiled import Compiled, with_stack
 from emitc.emit.facts import StackBound
 from emitc.errors import CannotCompile, Where
+from emitc.records import dataclass, field
 
 _NODE = re.compile(r'^node: \{ title: "([^"]+)" label: "([^"]+)"', re.MULTILINE)
 _EDGE = re.compile(r'^edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"', re.MULTILINE)

@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emitc.boards.elf import ImageSizes, image_sizes
@@ -15,6 +14,7 @@ from emitc.compiler import compile_model
 from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.explore.cost import Cost, cost_of
 from emitc.options import Options
+from emitc.records import dataclass, replace
 from emitc.target import BuildSupport, boards_dir, load_target
 from emitc.verify.build import captured, sources
 

@@ -11,7 +11,6 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +28,7 @@ from emitc.emit.output_file import OutputFile
 from emitc.errors import CannotCompile, EmitcError, Refusals, Where, with_model
 from emitc.frontends.read import is_onnx, read_file, read_source
 from emitc.ir import Array, Shape
+from emitc.records import asdict, dataclass, replace
 
 MAX_SAMPLES = 4096
 _NAMED = 8

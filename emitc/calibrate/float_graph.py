@@ -2,13 +2,13 @@
 operators."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emitc.calibrate.packages import package
+from emitc.records import dataclass
 
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.integer[Any]]

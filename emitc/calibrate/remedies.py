@@ -17,7 +17,6 @@ the same paper, section 4.2. Means are those of the samples.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from emitc.calibrate.float_graph import FloatGraph, Floats, Integers, Statistics, attribute
 from emitc.calibrate.packages import package
+from emitc.records import dataclass
 
 StatisticsOf = Callable[[bytes], Statistics]
 """Of the tensors of an ONNX model in float32, on the samples."""

@@ -1,6 +1,6 @@
 """How a float model is quantized: where the ranges come from, and which operators are not to be int8."""
 
-from dataclasses import dataclass
+from emitc.records import dataclass
 
 METHODS = ("minmax", "percentile", "entropy", "mse")
 """minmax: the extremes that the samples show. percentile, entropy: those of ONNX Runtime's calibrators. mse: the part

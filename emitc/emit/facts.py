@@ -5,12 +5,12 @@ names of kernels mean.
 """
 
 import re
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from emitc.program import Port, Program
 from emitc.program.members import members
+from emitc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

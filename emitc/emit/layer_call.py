@@ -1,9 +1,9 @@
 """The C function of a layer whose kernel is called once: what it takes, and what the kernel is called with."""
 
 import re
-from dataclasses import dataclass
 
 from emitc.program import Step
+from emitc.records import dataclass
 
 _SCALING = ("multiplier", "left_shift", "right", "shift")
 """Roles of the tables that requantize sums, in the order in which kernels take them."""

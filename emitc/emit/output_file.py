@@ -8,10 +8,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from emitc.errors import EmitcError, Where, writing
+from emitc.records import dataclass
 
 _SEARCHED = 4096
 """Bytes at either end of a file in which its mark is looked for."""

@@ -13,7 +13,6 @@ import jinja2
 from jinja2 import meta
 from jinja2.runtime import Macro
 
-from emitc import c_names
 from emitc.emit import literals
 from emitc.emit.facts import StackBound, extensions, halves_to_even, limits, suffixes
 from emitc.emit.layer_call import layer_call, usual_arguments
@@ -23,7 +22,7 @@ from emitc.emit.trained_numbers import with_little_work, with_numbers, with_trai
 from emitc.emit.wrap import wrapped
 from emitc.errors import EmitcError, Where, first_name
 from emitc.layer import PLAIN, Formula, KernelSpec, Param
-from emitc.program import Program, Step
+from emitc.program import Program, Step, c_names
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 BACKENDS = Path(__file__).resolve().parent.parent / "backends"

@@ -3,13 +3,13 @@
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from emitc.emit.literals import packed
 from emitc.errors import EmitcError, Where
 from emitc.layer import Param
 from emitc.program import Constant, Program, Step
 from emitc.program.self_test import OTHER_PARTS
+from emitc.records import dataclass
 
 _NO_INDEX = 0xFFFFFFFF
 _PARAMS = re.compile(r"^static const struct (\w+) (\w+)_params = \{$", re.MULTILINE)

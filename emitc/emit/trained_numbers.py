@@ -11,11 +11,11 @@ as it is; nothing is wrong then, only slower.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from emitc.program import Step
 from emitc.program.weights import ARGUMENT
+from emitc.records import dataclass
 
 _NUMBERS = "trained"
 _BARE = re.compile(r"(?<![\w.>])p(?!\w)(?!->)")

@@ -3,7 +3,6 @@
 Feature maps are [H, W, C]; sizes are elements, offsets and strides bytes inside a region.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.errors import CannotCompile, EmitcError, Where
+from emitc.records import dataclass
 
 Array: TypeAlias = NDArray[Any]
 """Integers of any width."""

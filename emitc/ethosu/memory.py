@@ -7,11 +7,11 @@ operations run at the same time until the stream waits, and must not touch the s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from emitc.ethosu.commands import Accelerator, Array, Command, Dma, FeatureMap, Operation, Part, Span, Wait
+from emitc.records import dataclass
 
 CONSTANTS = 0
 """The region of weights, scales and tables, which no stream may write."""

@@ -7,9 +7,9 @@ Ethos-U55, and the streams that vela writes.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from emitc.ethosu.commands import Scale, fault
+from emitc.records import dataclass
 
 STOP, IRQ, CONV, DEPTHWISE, POOL, ELEMENTWISE = 0x00, 0x01, 0x02, 0x03, 0x05, 0x06
 DMA_START, DMA_WAIT, KERNEL_WAIT, PMU_MASK = 0x10, 0x11, 0x12, 0x13

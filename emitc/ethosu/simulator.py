@@ -8,7 +8,6 @@ may read what an earlier one has left there, and may write parts of a tensor tha
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -32,6 +31,7 @@ from emitc.ethosu.decode import decode
 from emitc.ethosu.execute import Overflow, run_convolution, run_elementwise, run_pooling
 from emitc.ethosu.memory import AccessFault, Marks, Memory, Pending, Ranges
 from emitc.ethosu.weights import StreamFault
+from emitc.records import dataclass
 
 Region = Array | memoryview | bytearray | bytes
 """A region's memory; `bytes` for one that is only read."""

@@ -11,12 +11,12 @@ new palette also how many stand before the first. Source: the format as vela's o
 the codec in vela's wheel on random weights.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from emitc.ethosu.commands import Array
+from emitc.records import dataclass
 
 SCALE_BYTES = 10
 """One channel: bias of 40 bits, multiplier of 32, shift of 6."""

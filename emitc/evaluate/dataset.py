@@ -8,7 +8,6 @@ import csv
 import re
 import wave
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from emitc.calibrate.npz import read_array, read_arrays
 from emitc.errors import EmitcError, Where
 from emitc.evaluate.session import TensorInfo
 from emitc.ir import Array
+from emitc.records import dataclass
 
 LABELS = ("y", "Y", "labels", "label", "targets", "target", "classes", "class")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif")

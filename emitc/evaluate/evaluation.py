@@ -3,7 +3,6 @@
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from emitc.evaluate.dataset import DataSet, Preparation, read_dataset
 from emitc.evaluate.session import Session, TensorInfo, info_of
 from emitc.ir import Array
 from emitc.program.members import members
+from emitc.records import dataclass
 from emitc.verify.engines.run import run_isolated
 
 Metric = Callable[[Array, Array], float]

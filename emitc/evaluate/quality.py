@@ -6,7 +6,6 @@ Of the float model alone: ranges whose 8-bit codes have the least mean square er
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from emitc.evaluate.evaluation import OUTSIDE, Evaluation, EvaluationOptions, ev
 from emitc.evaluate.session import info_of
 from emitc.frontends.onnx.file import parsed
 from emitc.ir import Array, Graph
+from emitc.records import asdict, dataclass
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.reference import input_range
 

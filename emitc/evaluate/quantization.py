@@ -1,6 +1,5 @@
 """`emitc quantize` as a value: the model that was made, what quantizing has cost, and the accuracy on a test."""
 
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from emitc.evaluate.quality import (
     tested,
 )
 from emitc.ir import Array
+from emitc.records import dataclass, field, replace
 
 
 @dataclass

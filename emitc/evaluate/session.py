@@ -4,7 +4,6 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from emitc.compiler import for_host
 from emitc.errors import EmitcError, Where
 from emitc.ir import Array
 from emitc.program import Port
+from emitc.records import dataclass
 from emitc.verify.build import HostModel, build_shared
 from emitc.verify.golden_run import interface_of
 

@@ -13,11 +13,11 @@ name.
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emitc.errors import EmitcError, Where, unknown_choice
+from emitc.records import dataclass
 
 LIMITS: Mapping[str, str] = {
     "arena": "bytes",

@@ -7,7 +7,6 @@ It is meant for searches over architectures, which ask for thousands of models. 
 
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from emitc.explore.layer_cycles import LayerCost, counts_of, cycles_per_instruct
 from emitc.options import Options
 from emitc.planner.buffers import round_up
 from emitc.program import Program
+from emitc.records import asdict, dataclass, replace
 from emitc.target import load_target
 
 _ALMOST_ALL = 0.95

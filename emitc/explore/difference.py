@@ -4,11 +4,11 @@ model."""
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emitc.errors import EmitcError, Where
+from emitc.records import dataclass
 
 _LARGEST = 1 << 26
 """Bytes of a file at most."""

@@ -9,12 +9,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from emitc.layer import Layer
+from emitc.records import dataclass, fields
 from emitc.target import FEATURES, Target
 
 FILE = Path(__file__).resolve().parent / "kernel_counts.json"

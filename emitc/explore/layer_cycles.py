@@ -1,7 +1,6 @@
 """Instructions and cycles of each layer on a target: counts of kernels on emulated boards, or the kernels' own rough costs."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
 
 from emitc.backends.contract import PORTABLE
 from emitc.backends.partition import Partition
@@ -9,6 +8,7 @@ from emitc.explore.kernel_counts import KernelCounts, counts_for, kernel_name
 from emitc.explore.layer_work import work_of
 from emitc.explore.zero_share import zero_shares
 from emitc.program import Program
+from emitc.records import dataclass, replace
 from emitc.target import load_target
 
 Work = tuple[str, dict[str, float]]

@@ -1,7 +1,6 @@
 """Arena against instructions: what each budget between the default and the smallest arena costs, by an estimate."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from emitc.compiled import Compiled
 from emitc.compiler import compile_model, with_budget
 from emitc.errors import CannotCompile, Note, NoteCode
 from emitc.options import Options
+from emitc.records import dataclass, replace
 
 SMALLER, DEARER = 0.75, 1.1
 """Of the default's: the arena that is worth a line of the report, and the cycles that it may cost."""

@@ -6,7 +6,6 @@ new weights fit. Otherwise the first layer that differs is named, by what the pa
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from emitc.options import EXTERNAL, Options
 from emitc.planner.region_assignment import Region
 from emitc.program.members import members
 from emitc.program.weights import HEADER_BYTES, with_header
+from emitc.records import dataclass, fields
 
 _LARGEST = 1 << 26
 """Bytes of a manifest at most."""
@@ -33,6 +33,9 @@ class Signature:
 
     data: bytes = b""
     room: int = 0
+
+
+UNSIGNED = Signature()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ def exchange(
     package: Path,
     *,
     version: int | None = None,
-    signature: Signature = Signature(),
+    signature: Signature = UNSIGNED,
     backends: Mapping[str, str] | None = None,
     plugins: tuple[Path, ...] = (),
     vectors: Path | None = None,

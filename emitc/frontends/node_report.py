@@ -2,10 +2,10 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from emitc.errors import CannotCompile, EmitcError
 from emitc.kernels.contract import KernelDef
+from emitc.records import dataclass
 from emitc.source import DEFINED, SourceNode
 
 _FLEX = "CUSTOM:Flex"

@@ -4,13 +4,13 @@ The ONNX frontend moves what operators carry as inputs (scales, zero points) ont
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from emitc.errors import EmitcError, Where
 from emitc.frontends.limits import ConstantBudget
 from emitc.ir import Array, Quantization, Shape
+from emitc.records import dataclass, replace
 from emitc.source import Attribute, SourceModel, SourceNode, SourceTensor
 
 ABSENT = -1

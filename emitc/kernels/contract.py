@@ -7,13 +7,13 @@ attribute). `check` raises every refusal. `reference` is the oracle: numpy, inte
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from emitc.errors import DAMAGED, EXPORT_AGAIN, CannotCompile, Code, EmitcError, Note, Reason, Where
 from emitc.ir import Array, BoundNode, DType, Numerics, Op, Shape, Tensor
 from emitc.kernels.costs import UNKNOWN, Costs
 from emitc.layer import Layer
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 from emitc.target import DUAL, FEATURES
 

@@ -9,9 +9,9 @@ on the emulated board that the source names (`python -m bench.boards --layers`, 
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from emitc.ir import BoundNode, DType
+from emitc.records import dataclass, field
 
 NOT_MEASURED = "not measured"
 _SOURCE = re.compile(rf"{NOT_MEASURED}|[a-z][a-z0-9_]* at [0-9a-f]{{7}}( [0-9a-f]{{7}})*, \d{{4}}-\d\d-\d\d", re.ASCII)

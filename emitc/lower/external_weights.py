@@ -7,12 +7,12 @@ Weights with numbers between them that lead to an address are marked as a `Strea
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 
 from emitc.layer import Param, Table
 from emitc.program import Block, Constant, Move, Operand, Program, RowCall, RowSegment, Step
 from emitc.program.stepping import SteppedStage
 from emitc.program.weights import ARGUMENT, STORABLE, ExternalWeights, Member, bytes_of, stream_of
+from emitc.records import dataclass, field, replace
 
 ARRAYS = frozenset({
     "b", "b_zero", "bias", "bias_inside", "centred", "exponentials", "factor", "feature", "fill", "left_shift",

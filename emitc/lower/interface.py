@@ -1,9 +1,9 @@
 """The model's inputs, outputs and state variables."""
 
-from emitc.c_names import identifier, unique
 from emitc.ir import Graph
 from emitc.layer import Table
 from emitc.program import Address, Block, Constant, Port, StateSlot
+from emitc.program.c_names import identifier, unique
 from emitc.schedule.slots import Slots, text_of
 
 

@@ -3,16 +3,16 @@
 import hashlib
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from emitc.backends.partition import Partition
-from emitc.c_names import identifier
 from emitc.errors import EmitcError, Where
 from emitc.ir import Graph, Tensor
 from emitc.layer import Table
 from emitc.lower.external_weights import may_be_stored
 from emitc.lower.row_segments import row_params
 from emitc.program import Address, Block, Constant, Operand, Program, Staged, Step
+from emitc.program.c_names import identifier
+from emitc.records import dataclass, field, replace
 from emitc.schedule.slots import Slots, text_of
 from emitc.schedule.stages import (
     LoweredNode,

@@ -5,7 +5,6 @@ made one part after another in the memory that the layer has.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from emitc.backends.partition import Partition
@@ -14,6 +13,7 @@ from emitc.kernels.shared.windows import WINDOW_PARAMS
 from emitc.layer import Layer
 from emitc.program import FIRST_OUTPUT, Constant, Move, Operand, Program, RowSegment, Step
 from emitc.program.stepping import Split, SplitOperand, SteppedStage, Stepping
+from emitc.records import dataclass, replace
 from emitc.schedule.row_streaming import OTHER_WINDOW_SHARE, PER_BYTE, PER_ROW, PORTABLE_WINDOW_SHARE, tail_waste
 from emitc.schedule.split_replay import MemoryMap, conflict
 

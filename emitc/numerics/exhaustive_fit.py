@@ -8,11 +8,11 @@ results are ties rounded to even (scales whose ratio is a power of two), the shi
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from emitc.numerics.requantize import BYTES, Clamp, Int64
+from emitc.records import dataclass
 
 _SEARCH = range(-3, 4)
 _STEPS = sorted(((i, j) for i in _SEARCH for j in _SEARCH), key=lambda s: (abs(s[0]) + abs(s[1]), s))

@@ -7,7 +7,6 @@ its Sigmoid, Tanh and Erf are. TFLite's call the math library.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from emitc.numerics import engine_functions
 from emitc.numerics.requantize import Float32
+from emitc.records import dataclass
 
 _Float64 = NDArray[np.float64]
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)

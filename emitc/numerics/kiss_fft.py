@@ -8,13 +8,13 @@ operation rounds by itself.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import DType
+from emitc.records import dataclass
 
 Values = NDArray[Any]
 """int64 or float32."""

@@ -6,7 +6,6 @@ Source: gemmlowp's fixed-point rounding as TFLite's 8-bit specification and TFLi
 """
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import Array, DType, Tensor
+from emitc.records import dataclass
 
 Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]

@@ -11,7 +11,6 @@ itself read by such only. Channels go in fours, as kernels do.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
 from emitc.numerics.requantize import INT32_MAX, activation_clamp
 from emitc.passes.rewriter import free_name, same_scale
+from emitc.records import dataclass, replace
 
 Int64 = NDArray[np.int64]
 TOGETHER = 4

@@ -8,7 +8,6 @@ by it, and held in 16 bits. What is still lost then is compared with what the en
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from emitc.ir import DType, Op, Quantization, Tensor
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.numerics.requantize import INT32_MAX, Int64
+from emitc.records import dataclass, replace
 
 VISIBLE = 5e-6
 """Share of 8-bit outputs that rounding the bias may change: half of what the proof grants the engine's sums of floats."""

@@ -10,7 +10,6 @@ named in the graph's notes with the reason.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
 from itertools import chain
 
 import numpy as np
@@ -29,6 +28,7 @@ from emitc.kernels.quantization.quantize import Dequantize, Quantize
 from emitc.numerics.requantize import activation_clamp
 from emitc.passes.qdq_bias import Sum, finer_weights, fitted
 from emitc.passes.rewriter import GraphRewriter
+from emitc.records import dataclass, fields, replace
 
 _Accumulating = Conv2D | DepthwiseConv2D | FullyConnected
 _BIAS_TOLERANCE = 2.0**-20

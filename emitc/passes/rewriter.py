@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 
 from emitc.errors import Note
 from emitc.ir import BoundNode, DType, Graph, Node, Op, Quantization, Shape, Tensor
+from emitc.records import dataclass, field, replace
 
 
 def free_name(wanted: str, taken: Collection[str]) -> str:

@@ -17,7 +17,6 @@ Its readers follow the Append and see what they saw before; the other three oper
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 from emitc.ir import Graph, Node, Tensor
 from emitc.kernels import kernel_of
@@ -25,6 +24,7 @@ from emitc.kernels.movement.joins import Concatenation
 from emitc.kernels.movement.slice import Slice
 from emitc.kernels.state.state_variables import Append, AssignVariable, ReadVariable
 from emitc.passes.rewriter import only_reader
+from emitc.records import dataclass, replace
 
 
 def state_in_place(graph: Graph) -> Graph:

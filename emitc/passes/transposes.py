@@ -11,7 +11,6 @@ rows alone. The rows are the dimensions in front of those that a row is made of.
 """
 
 import math
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from emitc.kernels.movement.transpose import Transpose
 from emitc.kernels.quantization.quantize import Dequantize, Quantize
 from emitc.kernels.reduction.mean import Reduction
 from emitc.passes.rewriter import GraphRewriter, free_name, only_reader, with_nodes
+from emitc.records import dataclass, replace
 
 Permutation = tuple[int, ...]
 

@@ -1,7 +1,7 @@
 """Memory planner: buffers with live ranges -> offsets in one arena, a lower bound and a proof.
 
 It knows bytes, alignment, live ranges, aliases and pairwise distances; no operator and no tensor. It uses the
-standard library only, no clock and no unseeded randomness: the same input gives the same plan.
+standard library and `emitc.records` only, no clock and no unseeded randomness: the same input gives the same plan.
 """
 
 from collections.abc import Sequence

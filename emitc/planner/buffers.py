@@ -16,7 +16,8 @@ Steps of a schedule are numbered 0..n-1; a schedule without steps counts as one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from emitc.records import dataclass
 
 DEFAULT_ALIGNMENT = 16
 """Bytes. Wide enough for every vector load of the supported cores; smaller grids save a few bytes per model."""

@@ -14,10 +14,10 @@ The bound is exact for a group of two, the case of one operator that overlaps on
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from emitc.planner.buffers import LiveRange
 from emitc.planner.problem import Overlap, Problem, steps_within
+from emitc.records import dataclass
 
 _EXHAUSTIVE_GROUP = 6
 """Groups up to this many buffers are searched over all subsets; larger ones descend from the whole group."""

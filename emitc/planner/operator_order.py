@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import chain
 from operator import or_
@@ -25,6 +24,7 @@ from typing import NamedTuple
 from emitc.planner.buffers import DEFAULT_ALIGNMENT, Distance, Step, buffers_of, round_up
 from emitc.planner.lower_bound import bytes_saved, lower_bound
 from emitc.planner.problem import Overlap, problem_of, saving_of
+from emitc.records import dataclass, field
 
 MAX_STATES = 40_000
 """Sets of steps that the search for the best order looks at, about half a second; with more it gives up."""

@@ -6,11 +6,11 @@ size or a distance is also at least that number rounded up.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import lcm
 from typing import TypeAlias
 
 from emitc.planner.buffers import Buffer, Distance, LiveRange, require_alignment, round_up
+from emitc.records import dataclass
 
 Neighbour: TypeAlias = tuple[int, int, int]
 """(other, below, above): a buffer `other` alive together with the owner of this record, and where the owner may not start, which

@@ -8,13 +8,13 @@ one region; in two regions they do not overlap, which is always safe, and costs 
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from emitc.planner import plan_at
 from emitc.planner.buffers import DEFAULT_ALIGNMENT, Buffer, Distance, Plan
 from emitc.planner.greedy import UNPLACED, first_fit
 from emitc.planner.lower_bound import lower_bound
 from emitc.planner.problem import problem_of
+from emitc.records import dataclass, field
 
 _TRIES_PER_BUFFER = 100
 _SEED = 0

@@ -17,12 +17,12 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from emitc.planner.buffers import round_up
 from emitc.planner.greedy import UNPLACED
 from emitc.planner.problem import Problem
+from emitc.records import dataclass
 
 _WALL = 1 << 62
 """Height of the skyline outside the arena and over steps whose buffers are all placed: nothing more comes there."""

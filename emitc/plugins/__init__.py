@@ -14,7 +14,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, NoReturn
@@ -27,6 +26,7 @@ from emitc.ir import Array, BoundNode, Op, Shape
 from emitc.kernels import registry_of
 from emitc.kernels.contract import KernelDef, Parsed, Parser, Variant
 from emitc.layer import Layer
+from emitc.records import dataclass, replace
 from emitc.source import SourceModel
 
 _MAX_BYTES = 1 << 20

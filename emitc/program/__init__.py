@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from emitc.errors import Note
 from emitc.layer import PLAIN, Formula, KernelSpec, LibraryCall, Param, Table, kernel_name
@@ -14,6 +13,7 @@ from emitc.program.rows import Move, RowCall, RowSegment, RowTensor, RowUse, Tra
 from emitc.program.self_test import SelfTest
 from emitc.program.stepping import Stepping
 from emitc.program.weights import ARGUMENT, ExternalWeights
+from emitc.records import dataclass, field
 
 __all__ = [
     "Address",

@@ -1,8 +1,9 @@
 """What a package says and offers beyond the functions of the model: classes, a C++ class, a licence, a profile and an example."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
+
+from emitc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Where the values of a program lie: blocks of memory, addresses in them, and the arenas."""
 
-from dataclasses import dataclass
 from enum import Enum
 
 from emitc.planner import Plan
+from emitc.records import dataclass
 
 
 class Block(Enum):

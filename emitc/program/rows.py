@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emitc.layer import Layer, Table
 from emitc.program.memory import Address, cast
+from emitc.records import dataclass
 
 if TYPE_CHECKING:
     from emitc.program import Staged, Step

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from emitc.program.memory import Block
 from emitc.program.rows import Move, RowSegment, layers_of
+from emitc.records import dataclass
 
 if TYPE_CHECKING:
     from emitc.program import Operand, Step

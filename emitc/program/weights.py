@@ -11,9 +11,9 @@ not need.
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from emitc.layer import KernelSpec, Param
+from emitc.records import dataclass
 
 FOURS = "fours"
 """What the spec of a kernel says whose weights are as c_runtime/scalar/emitc_scalar_fours.h has them."""

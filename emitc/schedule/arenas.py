@@ -1,10 +1,10 @@
 """The memory of one schedule: in one arena, or in those of several regions."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 
 from emitc.backends.partition import Partition
 from emitc.planner import Plan
+from emitc.records import dataclass, field, replace
 from emitc.schedule.memory_regions import Regions, RegionSchedule, assign_regions
 from emitc.schedule.row_streaming import PER_BYTE, segment_overhead, sole_users
 from emitc.schedule.search import MemorySchedule, best_schedule

@@ -8,13 +8,13 @@ there on. An overlap that a layer or a segment declares applies only where its i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations
 from math import lcm
 
 from emitc.ir import Graph
 from emitc.planner import Buffer, Distance, LiveRange, ScratchRequest, buffers_of
 from emitc.planner import Step as PlannerStep
+from emitc.records import dataclass, replace
 from emitc.schedule.row_overlap import SOURCE, TARGET, near
 from emitc.schedule.stages import (
     LoweredNode,

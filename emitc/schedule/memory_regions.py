@@ -7,17 +7,17 @@ user's.
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from emitc.c_names import is_model_name
 from emitc.errors import CannotCompile, EmitcError, Where, shown
 from emitc.ir import Graph, Tensor
 from emitc.kernels.convolution.depthwise_conv_2d import DepthwiseConv2D
 from emitc.planner import Plan, plan
 from emitc.planner.buffers import round_up
 from emitc.planner.region_assignment import Assignment, Region, RegionProblem, assign
+from emitc.program.c_names import is_model_name
 from emitc.program.rows import ROLE, loads_of
+from emitc.records import dataclass, field, replace
 from emitc.schedule.buffers import Hosts
 from emitc.schedule.search import MemorySchedule, best_schedule
 from emitc.schedule.slots import Slots

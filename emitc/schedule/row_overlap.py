@@ -4,12 +4,12 @@ The source shrinks from its first row on, and the target grows. A line buffer ho
 read, and scratch is in use while its layer makes a row. Two buffers may share memory where at no step both hold something there.
 """
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from emitc.records import dataclass, replace
 from emitc.schedule.stages import OUTSIDE, Segment, Stage, first_rows_read, lines_name, scratch_of, turns
 
 SOURCE, TARGET = "source", "target"

@@ -16,13 +16,13 @@ costs no instruction.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from emitc.backends.contract import PORTABLE
 from emitc.ir import Graph, Shape, Tensor
 from emitc.kernels.shared.windows import WINDOW_PARAMS
 from emitc.layer import ElementwiseOrder, Layer, Param
+from emitc.records import dataclass, replace
 from emitc.schedule.stages import (
     OUTSIDE,
     LoweredNode,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, islice
 from types import MappingProxyType
@@ -19,6 +18,7 @@ from types import MappingProxyType
 from emitc.ir import Graph
 from emitc.planner import Buffer, Distance, OrderProblem, Plan, best_order, first_fit_bytes, held_bytes, plan
 from emitc.planner.buffers import round_up
+from emitc.records import dataclass, field, replace
 from emitc.schedule.buffers import PinnedBuffer, buffers_to_plan, step_distances, step_of
 from emitc.schedule.row_overlap import near, saved
 from emitc.schedule.row_streaming import (

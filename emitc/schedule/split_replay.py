@@ -8,11 +8,11 @@ whole image of these rows. So its access order for so many rows must allow the d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from emitc.layer import AccessOrder, ChannelOrder, ElementwiseOrder, Layer, Overlap, ReadAllFirst, WindowOrder
 from emitc.program import Address, Program
 from emitc.program.stepping import Split, SplitOperand
+from emitc.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, zip_longest
 
@@ -10,6 +9,7 @@ from emitc.backends.contract import PORTABLE
 from emitc.ir import BoundNode, Graph, Tensor
 from emitc.kernels.shared.windows import WINDOW_PARAMS
 from emitc.layer import ChannelOrder, Layer, Overlap, window_order
+from emitc.records import dataclass, replace
 
 OUTSIDE = -1
 """In place of a layer's position in a segment: the segment's input."""

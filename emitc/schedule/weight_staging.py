@@ -11,11 +11,11 @@ each weight once can gain by this too.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from emitc.planner import Buffer, LiveRange
 from emitc.program.rows import ROLE, loads_of, weights_of
+from emitc.records import dataclass, replace
 from emitc.schedule.search import MemorySchedule
 from emitc.schedule.stages import LoweredNode, staged_name
 

@@ -7,7 +7,6 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from emitc.errors import EmitcError, Where
 from emitc.frontends.read import MAX_FILE_BYTES
 from emitc.options import Options
 from emitc.program.members import members
+from emitc.records import dataclass, replace
 from emitc.sweep.spec import Data, Spec
 from emitc.target import boards_dir, load_board, load_target
 from emitc.verify.build import compiler_command

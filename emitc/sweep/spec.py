@@ -6,13 +6,13 @@ import math
 import os
 import re
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from emitc.backends import kernel_choices
 from emitc.backends import options as backend_options
 from emitc.errors import EmitcError, Where, unknown_choice
 from emitc.options import Options, check_options
+from emitc.records import dataclass
 from emitc.target import load_board, load_target
 from emitc.toml_table import TomlTable
 

@@ -17,12 +17,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from emitc.emit.output_file import staging, write_all
 from emitc.errors import EmitcError, Where, writing
+from emitc.records import dataclass, field
 from emitc.sweep.cluster import run_on_cluster
 from emitc.sweep.jobs import Job, jobs_of, shard_of
 from emitc.sweep.run_job import CRASHED, MISMATCH, OK, STATUSES, OtherEmitc, crashed_row, run_job

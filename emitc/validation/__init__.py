@@ -6,7 +6,6 @@ operators that run graphs. A step that changes a bit of a tensor that was there 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from emitc.ir import Array, DType, Graph, GraphStep, Tensor
 from emitc.kernels import kernel_of
 from emitc.kernels.shared.subgraph_reference import watched
 from emitc.passes import BUILT, INTERFACE, LATE_PASSES, PASSES
+from emitc.records import dataclass, field
 from emitc.schedule.search import TECHNIQUES as OPTIONAL_TECHNIQUES
 from emitc.validation.program import TECHNIQUES, execute_program
 from emitc.validation.tolerance import Judge

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from emitc.ir import Array
 from emitc.kernels import kernel_of
 from emitc.program import Address, Block, Program, RowCall, RowSegment, RowTensor, RowUse, arena_variable
+from emitc.records import dataclass
 
 if TYPE_CHECKING:
     from emitc.validation.program import ProgramRun

@@ -8,13 +8,13 @@ functions.
 """
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from emitc.ir import Array, BoundNode, DType, Graph, Tensor
 from emitc.kernels import kernel_of
 from emitc.kernels.npu.npu_command import Offloaded
+from emitc.records import dataclass, field
 from emitc.validation.tolerance import EXACT, Judge, Leave, differing
 
 Values = Mapping[str, Array]

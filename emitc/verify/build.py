@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from emitc.errors import CannotCompile, EmitcError, Where
 from emitc.ir import Array
 from emitc.program import arena_variable
 from emitc.program.weights import ALIGNMENT as WEIGHTS_ALIGN
+from emitc.records import dataclass
 from emitc.target import BuildSupport
 from emitc.verify import host_dma
 

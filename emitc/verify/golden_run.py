@@ -4,7 +4,6 @@ import contextlib
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from emitc.ir import Array, Graph
 from emitc.kernels.detection.detection_postprocess import DetectionPostprocess
 from emitc.kernels.movement.pixel_blocks import pads_with
 from emitc.kernels.npu.npu_command import NpuCommand, Offloaded
+from emitc.records import dataclass
 from emitc.verify.build import HostModel, Interface, build_shared
 from emitc.verify.engines.contract import EngineRefused
 from emitc.verify.engines.run import CRASHED, ENGINES, NO_ENGINE, TRY_NUMPY, IsolatedRun, run_isolated

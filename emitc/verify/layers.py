@@ -5,7 +5,6 @@ written is compared with the engine's values of the same tensors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from emitc.ir import Array, Graph, Tensor
 from emitc.kernels import kernel_of
 from emitc.kernels.npu.npu_command import NpuCommand, memory_of
 from emitc.program import Program, RowSegment, SlotKind
+from emitc.records import asdict, dataclass
 from emitc.verify.build import HostModel
 from emitc.verify.engine_values import known_value
 from emitc.verify.reference import Sample

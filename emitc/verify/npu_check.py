@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from emitc.frontends.tflite.npu_memory import places_of
 from emitc.frontends.tflite.reader import read_tflite
 from emitc.ir import DType, Graph, Tensor
 from emitc.kernels import tflite_registry
+from emitc.records import asdict, dataclass, replace
 from emitc.source import SourceModel, SourceNode, SourceTensor
 from emitc.verify.engines.contract import Array
 from emitc.verify.engines.run import run_isolated

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,6 +50,7 @@ from emitc.kernels.pooling.pool_ops import AveragePool2D
 from emitc.kernels.recurrent.lstm_gru import DynamicQuantizeLstm
 from emitc.kernels.recurrent.svdf import MEMORY, Svdf
 from emitc.kernels.reduction.mean import Reduction
+from emitc.records import dataclass
 from emitc.verify.engine_values import completed, known_value, shown
 from emitc.verify.engines.contract import Array
 from emitc.verify.exact_sums import steps_and_noise, steps_of_sums

@@ -1,9 +1,9 @@
 """What `emitc verify` found, as a value."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from emitc.program.members import members
+from emitc.records import dataclass
 from emitc.verify.layers import Divergence
 from emitc.verify.operator_checks import Group
 from emitc.verify.tolerances import finite

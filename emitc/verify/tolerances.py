@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +24,7 @@ from emitc.ir import DType, Graph, Node
 from emitc.kernels.activation.activations import Logistic, Tanh
 from emitc.kernels.activation.unary_functions import Function
 from emitc.kernels.control_flow.control_flow import ControlFlow
+from emitc.records import dataclass
 from emitc.verify.engines.contract import Array
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ the model must give its first answer again.
 import contextlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from emitc.compiled import Compiled
 from emitc.ir import Array, Graph
+from emitc.records import asdict, dataclass, replace
 from emitc.verify.build import HostModel, MemoryFault, build_shared
 from emitc.verify.engines.contract import EngineRefused
 from emitc.verify.engines.run import missing_engines

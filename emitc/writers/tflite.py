@@ -9,13 +9,14 @@ Source  the schema of TFLite, version 3 (`schema.fbs` of TensorFlow), through th
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import flatbuffers
 import numpy as np
 import tflite
 from numpy.typing import NDArray
+
+from emitc.records import dataclass, field
 
 LevelSpec: TypeAlias = int | tuple[tuple[int, ...], tuple[int, ...]]
 """Coordinates of a dense level, or segments and indices of a sparse one."""

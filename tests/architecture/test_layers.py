@@ -28,16 +28,16 @@ _KERNELS = (
 )  # fmt: skip
 _VALUES = (
     "emitc.errors", "emitc.ir", "emitc.layer", "emitc.numerics", "emitc.program", "emitc.source",
-    "emitc.target", "emitc.c_names",
+    "emitc.target",
 )  # fmt: skip
 _COMPILED = ("emitc.compiled", "emitc.compiler", "emitc.options")
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # values that travel between the stages
     "emitc": ("emitc._version", "emitc.api", "emitc.errors", "emitc.options"),
     "emitc._version": (),
+    "emitc.records": (),
     "emitc.errors": (),
     "emitc.ir": ("emitc.errors",),
-    "emitc.c_names": (),
     "emitc.toml_table": ("emitc.errors",),
     "emitc.target": ("emitc.errors", "emitc.toml_table"),
     "emitc.source": ("emitc.errors", "emitc.ir"),
@@ -72,7 +72,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.backends": (*_VALUES, "emitc.ethosu", "emitc.kernels", "emitc.writers", "emitc.backends"),
     "emitc.schedule": (*_VALUES, "emitc.backends", "emitc.kernels", "emitc.planner", "emitc.schedule"),
     "emitc.lower": (*_VALUES, "emitc.backends", "emitc.kernels", "emitc.planner", "emitc.schedule", "emitc.lower"),
-    "emitc.emit": ("emitc.c_names", "emitc.errors", "emitc.layer", "emitc.program", "emitc.planner.proof_text", "emitc.emit"),
+    "emitc.emit": ("emitc.errors", "emitc.layer", "emitc.program", "emitc.planner.proof_text", "emitc.emit"),
     "emitc.plugins": (
         "emitc.errors", "emitc.ir", "emitc.layer", "emitc.source", "emitc.frontends", "emitc.kernels", "emitc.emit.render",
     ),
@@ -137,6 +137,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "emitc.__main__": ("emitc.cli",),
 }  # fmt: skip
 """By module or folder; the most specific entry wins. A listed folder stands for all below it, `emitc` for itself."""
+
+RECORDS = "emitc.records"
+"""Every module may import it, and takes `dataclass` from there: the one of the standard library takes longer to make a class."""
 
 IMPORTED_ONLY_BY: dict[str, tuple[str, ...]] = {
     "numpy": (
@@ -236,7 +239,7 @@ def rule(table: dict[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
 
 def violations(name: str, tree: ast.Module) -> list[str]:
     """What a module imports and may not."""
-    allowed = rule(MAY_IMPORT, name)
+    allowed = (*rule(MAY_IMPORT, name), RECORDS)
     found = []
     for imported in sorted(imports(tree)):
         top = imported.split(".")[0]
@@ -270,6 +273,21 @@ def test_every_module_imports_only_what_its_layer_may() -> None:
 )
 def test_a_forbidden_import_is_seen(name: str, text: str) -> None:
     assert violations(name, ast.parse(text)) != []
+
+
+def standard_dataclasses(tree: ast.Module) -> int:
+    """How often a module imports `dataclass` from the standard library, or its module as a whole."""
+    of_module = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "dataclasses"]
+    whole = [
+        a for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names if a.name == "dataclasses"
+    ]
+    return len(whole) + sum(alias.name == "dataclass" for node in of_module for alias in node.names)
+
+
+def test_every_class_is_made_by_the_faster_decorator() -> None:
+    assert [name for name, tree in module_trees().items() if name != RECORDS and standard_dataclasses(tree)] == []
+    assert standard_dataclasses(ast.parse("from dataclasses import dataclass, field")) == 1
+    assert standard_dataclasses(ast.parse("import dataclasses")) == 1
 
 
 def test_an_import_for_types_only_is_free() -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from emitc.c_names import comment_text, identifier, is_model_name, string_text
 from emitc.cli.main import cli
 from emitc.compiled import Compiled
 from emitc.compiler import compile_model
 from emitc.errors import first_name
 from emitc.frontends.tflite.reader import read_tflite
 from emitc.options import Options
+from emitc.program.c_names import comment_text, identifier, is_model_name, string_text
 from emitc.verify.build import WARNINGS, compiler_command
 from emitc.verify.verification import verify
 from emitc.writers.tflite import ModelSpec, TensorSpec, write_tflite

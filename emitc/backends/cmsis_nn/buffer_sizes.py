@@ -7,11 +7,11 @@ Source  the releases and the development of CMSIS-NN, each value compared with t
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
 from emitc.backends.cmsis_nn.versions import InstructionSet, Version
+from emitc.records import dataclass, replace
 
 _INT16 = 2
 _INT32 = 4

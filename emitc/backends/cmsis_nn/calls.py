@@ -7,7 +7,6 @@ Offsets are zero points, negative at inputs; a shift is positive to the left.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from emitc.backends.cmsis_nn.buffer_sizes import BUFFER_SIZES, Call, Dims, workspace_bytes
@@ -18,6 +17,7 @@ from emitc.ir import BoundNode
 from emitc.kernels.shared.windows import Window
 from emitc.layer import Expression, Layer, LibraryCall, Scratch, Structure, Table
 from emitc.numerics.requantize import Clamp, Multiplier, activation_clamp
+from emitc.records import dataclass, field, replace
 
 VARIANT = "cmsis-nn"
 NULL = Expression("NULL")

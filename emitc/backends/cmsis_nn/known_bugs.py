@@ -5,11 +5,11 @@ Cortex-M4 and Cortex-M55 (tests). Only the calls named here differ.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 
 from emitc.backends.cmsis_nn import buffer_sizes
 from emitc.backends.cmsis_nn.versions import InstructionSet, Revision, Tree, Version, revision_of
+from emitc.records import dataclass
 
 
 class Remedy(Enum):

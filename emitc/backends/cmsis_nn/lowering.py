@@ -1,7 +1,6 @@
 """Operators as calls of CMSIS-NN: which are taken, and why the others are not."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 
 from emitc.backends.cmsis_nn import elementwise, mac
 from emitc.backends.cmsis_nn.calls import Library
@@ -20,6 +19,7 @@ from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
 from emitc.kernels.recurrent.sequence_lstm_tflite import UnidirectionalSequenceLstm
 from emitc.kernels.recurrent.svdf import MEMORY, Svdf
 from emitc.layer import Layer
+from emitc.records import dataclass, replace
 
 
 def _plain(bound: BoundNode) -> str:

@@ -5,11 +5,11 @@ are common. Code of other instruction sets does not count.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from emitc.backends.cmsis_nn.versions import InstructionSet, Tree, definitions, refused
 from emitc.errors import EmitcError
+from emitc.records import dataclass
 from emitc.target import BuildSupport
 
 _SKIPPED = frozenset(["Tests", "Test", "Documentation", "Examples", "Bindings", ".git", ".pio"])

@@ -13,13 +13,13 @@ import ast
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 
 from emitc.backends.cmsis_nn.definition import OPTION
 from emitc.errors import EmitcError, Where
+from emitc.records import dataclass, replace
 
 
 class InstructionSet(Enum):

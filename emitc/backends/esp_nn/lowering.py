@@ -4,7 +4,6 @@ The functions return nothing and get their scratch through a variable of the lib
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from emitc.kernels.pooling.pool_ops import AveragePool2D, MaxPool2D
 from emitc.kernels.shared.windows import Window
 from emitc.layer import Expression, Layer, LibraryCall, Scratch, Structure, Table
 from emitc.numerics.requantize import Int64, Multiplier, activation_clamp, multiplier_of
+from emitc.records import dataclass, replace
 
 VARIANT = "esp-nn"
 _X, _Y, _WEIGHTS, _BIAS = Expression("x0"), Expression("y"), Expression(table="weights"), Expression(table="bias")

@@ -7,11 +7,11 @@ library's own function, on random shapes.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from emitc.errors import EmitcError, Where
+from emitc.records import dataclass
 from emitc.target import Target
 
 KNOWN_VERSIONS = ("1.2.3",)

@@ -7,7 +7,6 @@ although no tensor does.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from emitc.backends.contract import Offload, Region, Settings
 from emitc.backends.ethos_u import vela
@@ -20,6 +19,7 @@ from emitc.ir import BoundNode, Graph, Node, Numerics
 from emitc.kernels import kernel_of
 from emitc.kernels.npu.npu_command import ALIGNMENT, SCRATCH_REGION, Offloaded
 from emitc.layer import Expression, Layer, LibraryCall, Pin, Scratch, Table
+from emitc.records import dataclass, replace
 
 
 @dataclass(slots=True)

@@ -6,13 +6,13 @@ computed exactly what the NPU got on the host. It goes on with what the host mod
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from emitc.backends.contract import Backend, HostHook
 from emitc.backends.ethos_u.definition import NAME
 from emitc.errors import EmitcError, Where
 from emitc.program import Program, Requirement
+from emitc.records import dataclass
 from emitc.target import BuildSupport, Target
 
 _PER_LINE = 24

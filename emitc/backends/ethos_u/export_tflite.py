@@ -6,7 +6,6 @@ interpreter does. Zero points that a pass has folded into biases are taken out a
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 
 import numpy as np
@@ -32,6 +31,7 @@ from emitc.kernels.quantization.quantize import Quantize
 from emitc.kernels.reduction.mean import Mean
 from emitc.kernels.resize.resize import ResizeBilinear, ResizeNearestNeighbor
 from emitc.kernels.shared.windows import Padding, Window
+from emitc.records import dataclass, field
 from emitc.writers.tflite import ModelSpec, OperatorSpec, OptionValue, TensorSpec, write_tflite
 
 

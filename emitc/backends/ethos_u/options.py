@@ -1,9 +1,9 @@
 """The accelerators that `--npu` names, and what the backend adds to the command line. Nothing is imported that takes time."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from emitc.backends import BackendOption
+from emitc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

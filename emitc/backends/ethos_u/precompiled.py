@@ -7,7 +7,6 @@ until nothing is overwritten.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from emitc.ir import BoundNode, Graph, Node, Tensor
 from emitc.kernels.npu.npu_command import SCRATCH_REGION, NpuCommand, layer, memory_of, pairs, real_inputs, real_outputs
 from emitc.kernels.state.state_variables import ReadVariable
 from emitc.layer import Layer, Place
+from emitc.records import dataclass, replace
 
 _NOBODY, _STREAM = 0, -1
 _MOST_RUNS = 64

@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +18,7 @@ import numpy as np
 import tflite
 
 from emitc.errors import EmitcError, Where, install_hint
+from emitc.records import asdict, dataclass
 
 PACKAGE = "ethos-u-vela"
 SUPPORTED = ((5, 2), (6, 0))

@@ -4,7 +4,6 @@ A node's kernel is the cheapest of those that the target can run, by `cost`; `--
 """
 
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from emitc.backends.contract import PORTABLE, Backend, Candidate, Offer, Settings, costs_more
@@ -15,6 +14,7 @@ from emitc.kernels.contract import KernelDef, Variant
 from emitc.kernels.shared.pointwise import lookup_row
 from emitc.layer import Layer
 from emitc.program.weights import stream_of
+from emitc.records import dataclass, field, replace
 from emitc.target import MVE, Target, load_target, targets
 
 _KEPT_BYTES = 1 << 17

@@ -1,12 +1,12 @@
 """What a kind of package states, and what its files are made from."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 
 from emitc.emit.render import environment
 from emitc.emit.wrap import wrapped
 from emitc.program import Program
 from emitc.program.extras import ExampleRun
+from emitc.records import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)

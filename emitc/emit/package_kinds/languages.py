@@ -3,7 +3,6 @@
 import hashlib
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from emitc.emit.literals import real
 from emitc.emit.package_kinds.kind import Content
@@ -12,6 +11,7 @@ from emitc.errors import EmitcError, Where
 from emitc.program import Port, Program
 from emitc.program.extras import ExampleTensor, Limit
 from emitc.program.weights import ALIGNMENT
+from emitc.records import dataclass
 
 FOLDER = "c"
 """Where the C files lie in such a package."""

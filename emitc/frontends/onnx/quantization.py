@@ -8,7 +8,6 @@ where B has as many scales. It becomes MatMulInteger, Add, Cast and Mul, which h
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -19,6 +18,7 @@ from emitc.frontends.onnx.signed import SignRewriter
 from emitc.frontends.onnx.storage_types import CODE_KINDS, codes
 from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter
 from emitc.ir import Array, Quantization
+from emitc.records import dataclass, replace
 from emitc.source import SourceModel, SourceTensor
 
 _A, _A_SCALE, _A_ZERO, _B, _B_SCALE, _B_ZERO, _C, _Y_SCALE = range(8)

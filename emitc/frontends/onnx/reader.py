@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -52,6 +51,7 @@ from emitc.frontends.onnx.types import (
 from emitc.frontends.subgraphs import OTHER_SIZES
 from emitc.ir import Array, Shape
 from emitc.kernels.contract import KernelDef
+from emitc.records import dataclass
 from emitc.source import Attribute, SourceModel, SourceNode, SourceTensor, check_shape, given_shape
 
 _MICROSOFT = "com.microsoft"

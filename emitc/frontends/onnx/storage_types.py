@@ -7,7 +7,6 @@ own. An integer constant of less than a byte that is dequantized with constant s
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from emitc.errors import Note, NoteCode
 from emitc.frontends.source_rewriter import ABSENT, RewriterNode, SourceRewriter
 from emitc.ir import Array
+from emitc.records import dataclass, field
 from emitc.source import SourceTensor
 
 STORAGE: Mapping[str, str] = MappingProxyType({

@@ -8,7 +8,6 @@ round or change with it. If the number of rounds is known, its operators are the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +22,7 @@ from emitc.frontends.onnx.functions import MAX_DEPTH
 from emitc.frontends.onnx.numbers import faulty
 from emitc.frontends.subgraphs import unfit_branch
 from emitc.ir import Array
+from emitc.records import dataclass
 from emitc.source import Attribute, SourceNode, SourceSubgraph, SourceTensor
 
 if TYPE_CHECKING:

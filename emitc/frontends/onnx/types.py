@@ -7,7 +7,6 @@ contradict themselves when it loads or when it runs them.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +18,7 @@ from emitc.errors import EmitcError, Where
 from emitc.frontends.onnx.file import dims_of, dtype_name
 from emitc.frontends.onnx.numbers import faulty
 from emitc.ir import Array
+from emitc.records import dataclass
 
 SHAPE_OF_INPUT = frozenset(("GroupNormalization",))
 """Operators that onnx defines by a function and infers nothing about; their output has the type of their first input."""

@@ -1,9 +1,9 @@
 """A graph of a TFLite file to which a rewriting adds tensors and operators."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 from emitc.errors import Note
+from emitc.records import dataclass, field, replace
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
 

@@ -29,12 +29,12 @@ Source  the schema of TFLite, version 3 (SparsityParameters), and LiteRT's DENSI
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emitc.ir import Array, Shape
+from emitc.records import dataclass
 from emitc.source import SourceNode, SourceTensor
 
 DECODE = "CUSTOM:TFLM_DECODE"

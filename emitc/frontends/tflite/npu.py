@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +18,7 @@ import tflite
 
 from emitc.errors import EmitcError, Where
 from emitc.frontends.tflite.flatbuffer import Budget, Damaged, opened, root_position
+from emitc.records import dataclass, replace
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
 if TYPE_CHECKING:

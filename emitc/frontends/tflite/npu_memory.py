@@ -7,7 +7,6 @@ next one takes it as its first input; a tensor becomes an output of the operator
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from emitc.errors import EmitcError
 from emitc.ethosu.simulator import mask, spans
 from emitc.frontends.tflite.npu import tensor_bytes
+from emitc.records import dataclass, replace
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
 _AGAIN = "compile the model again with vela"

@@ -10,7 +10,6 @@ initial value it holds the zero point in types of one byte, zeros in others (mea
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from functools import partial
 
 from emitc.errors import DAMAGED, CannotCompile, EmitcError, Note, NoteCode, Where
@@ -28,6 +27,7 @@ from emitc.frontends.tflite.subgraph_state import (
     initialisation,
     inside_of,
 )
+from emitc.records import dataclass, field, replace
 from emitc.source import SourceModel, SourceNode, SourceSubgraph, SourceTensor
 
 _OPERATORS = (HANDLE, READ, ASSIGN, ONCE)

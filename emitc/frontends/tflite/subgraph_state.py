@@ -9,11 +9,11 @@ CALL_ONCE remembers for itself that it has run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 
 from emitc.errors import EmitcError
 from emitc.frontends.limits import MAX_OPERATORS
 from emitc.frontends.subgraphs import MAX_DEPTH
+from emitc.records import dataclass, field, replace
 from emitc.source import Attribute, SourceModel, SourceNode, SourceSubgraph, SourceTensor
 
 CALLERS = ("IF", "WHILE")

@@ -9,9 +9,9 @@ every other operator, a ShiftSign goes between. A model in which nothing compute
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 
 from emitc.frontends.tflite.additions import Additions, with_tensors
+from emitc.records import dataclass, field, replace
 from emitc.source import SourceModel, SourceNode, SourceTensor
 
 _OWN_RULE = frozenset({

@@ -25,7 +25,6 @@ Errors  scales beyond the fixed-point arithmetic; output scales other than those
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -62,6 +61,7 @@ from emitc.numerics.requantize import (
     requantize,
     rounding_shift_right,
 )
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 _INTEGER_BITS = 4

@@ -9,7 +9,6 @@ A NaN stays one, and so does -0.   Source  ONNX's specification; the order of op
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from emitc.kernels.shared.broadcast import broadcast_layer, require_broadcast, w
 from emitc.layer import Formula, KernelSpec, Layer, Param, Table, integers
 from emitc.numerics.float_functions import FUNCTIONS
 from emitc.numerics.requantize import BYTES, Float32, Int64, multiplier_of, requantize
+from emitc.records import dataclass, replace
 
 _REAL = Formula("prelu", "va < 0.0f ? vb * va : va", "a, b * a where a is negative")
 _FIXED = Formula(

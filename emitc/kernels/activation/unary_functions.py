@@ -26,7 +26,6 @@ the reference's float32 arithmetic, value by value.   Shapes  x any, y the same 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -56,6 +55,7 @@ from emitc.kernels.shared.pointwise import (
 from emitc.layer import Formula, Layer, Param
 from emitc.numerics.float_functions import FUNCTIONS
 from emitc.numerics.requantize import Int64
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 

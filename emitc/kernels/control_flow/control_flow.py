@@ -19,7 +19,6 @@ Source  ONNX's specification of Loop and Scan; measured in ONNX Runtime, which o
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -31,6 +30,7 @@ from emitc.kernels.contract import KernelDef, Parsed, damaged, unsupported
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.subgraph_reference import nested_macs, nested_work, run_nested
 from emitc.layer import Layer, Param, integers
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 _MAX_ITERATIONS, _MAX_WORK = 100_000, 1 << 34

@@ -10,7 +10,6 @@ Source  TFLite 8-bit quantization specification, CONV_2D; groups as I / (weight 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -38,6 +37,7 @@ from emitc.kernels.shared import windows
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import Layer, Param, by_channel
 from emitc.numerics.requantize import activation_clamp
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 

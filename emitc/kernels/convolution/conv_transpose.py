@@ -16,7 +16,6 @@ Source  TFLite Micro's kernel: padding as of the convolution that has the output
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,6 +47,7 @@ from emitc.kernels.shared import int16x8, windows
 from emitc.kernels.shared.pointwise import bound_params, bounded, operand
 from emitc.layer import KernelSpec, Layer, Param, Scratch, Table, integers
 from emitc.numerics.requantize import INT32_MAX, Int64, activation_clamp, requantize_float
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 _MAX_EXTRA = 1 << 16

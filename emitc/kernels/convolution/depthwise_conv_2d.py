@@ -8,7 +8,6 @@ Source  TFLite 8-bit quantization specification, DEPTHWISE_CONV_2D.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -35,6 +34,7 @@ from emitc.kernels.mac.weight_packing import BLOCK
 from emitc.kernels.shared import windows
 from emitc.layer import Layer, Param, by_channel
 from emitc.numerics.requantize import activation_clamp
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 

@@ -19,7 +19,6 @@ Source  LiteRT's reference kernels, by their results; TFLite Micro has no hybrid
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -45,6 +44,7 @@ from emitc.kernels.shared import windows
 from emitc.kernels.shared.pointwise import bound_params, bounded, half_away
 from emitc.layer import Layer, Param, Scratch, Table, integers
 from emitc.numerics.requantize import INT32_MAX, Float32
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 _LARGEST = 127

@@ -16,7 +16,6 @@ Source  TFLite Micro's and LiteRT's kernels.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -37,6 +36,7 @@ from emitc.kernels.contract import (
 from emitc.kernels.costs import UNKNOWN_PAIRS, UNKNOWN_VECTORS
 from emitc.kernels.mac.dsp_int8 import BYTES_HEADER, HEADER
 from emitc.layer import KernelSpec, Layer, Param, Scratch, Table
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 Float32 = NDArray[np.float32]

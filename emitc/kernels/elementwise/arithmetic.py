@@ -16,7 +16,6 @@ where there are weights that give the specified result in every case (`pairs.py`
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -48,6 +47,7 @@ from emitc.kernels.shared.windows import ACTIVATIONS
 from emitc.layer import PLAIN, Formula, Layer, Param
 from emitc.numerics.exhaustive_fit import WeightedSum, weighted_sum
 from emitc.numerics.requantize import Clamp, Int64, Multiplier, activation_clamp, multiplier_of, requantize
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _LEFT_SHIFTS = {DType.INT8: 20, DType.INT16: 15}

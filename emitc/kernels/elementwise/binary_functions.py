@@ -35,7 +35,6 @@ ONNX    one to 64 operands of float32 that broadcast (numpy's rule), y the broad
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -57,6 +56,7 @@ from emitc.kernels.shared.sums import check_sum, rescaled, sum_params
 from emitc.layer import PLAIN, ByRows, Formula, KernelSpec, Layer, Param, integers
 from emitc.numerics.float_functions import FUNCTIONS, RealFunction
 from emitc.numerics.requantize import Clamp, Float32, Int64, requantize
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _TFLITE_TYPES = (DType.FLOAT32, DType.INT32)

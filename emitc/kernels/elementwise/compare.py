@@ -23,7 +23,6 @@ SELECT with a condition that chooses among rows is refused: TFLite Micro, whose 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -44,6 +43,7 @@ from emitc.kernels.shared.pointwise import (
 )
 from emitc.layer import Formula, Layer, Param, integers
 from emitc.numerics.requantize import BYTES, Int64, multiplier_of, requantize
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 _LEFT_SHIFT = 8

@@ -11,7 +11,6 @@ Source  TFLite Micro's kernel, measured on all pairs of bytes.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from emitc.layer import Layer, Param, integers
 from emitc.numerics.exhaustive_fit import EvenSum, WeightedSum
 from emitc.numerics.gemmlowp import high_mul, one_over_one_plus_x
 from emitc.numerics.requantize import BYTES, Clamp, Int64, Multiplier, multiplier_of, requantize, rounding_shift_right
+from emitc.records import dataclass
 
 
 def scales(bound: BoundNode) -> tuple[float, float, float]:

@@ -11,7 +11,6 @@ Source      as in `onnx_arithmetic.py`, where scales are constant.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -23,6 +22,7 @@ from emitc.kernels.elementwise.onnx_arithmetic import fused, operands_change_pla
 from emitc.kernels.shared.broadcast import output_shapes, require_broadcast, walk_params
 from emitc.kernels.shared.pointwise import in_place, operand, require_types, typed
 from emitc.layer import Layer, Param, integers
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 A, B, A_SCALE, A_ZERO, B_SCALE, B_ZERO, Y_SCALE, Y_ZERO = range(8)

@@ -12,7 +12,6 @@ int16. int16 inputs are summed by the same loops.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +35,7 @@ from emitc.numerics.requantize import (
     requantize_float,
     requantize_reduced,
 )
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 WEIGHTS = 1

@@ -15,7 +15,6 @@ Source of the arithmetic: TFLite 8-bit and 16x8 quantization specifications, as 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +27,7 @@ from emitc.kernels.mac.problem import FOUR_BITS, POINTER_BYTES, FoldedWeights, M
 from emitc.kernels.mac.weight_packing import shape_text
 from emitc.layer import ByRows, ChannelOrder, Layer, Overlap, Param, Scratch, Table
 from emitc.numerics.requantize import Int64, reduced_multiplier
+from emitc.records import dataclass, replace
 
 _ROWS = 8
 """EMITC_PLANE_ROWS."""

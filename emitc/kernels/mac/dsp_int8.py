@@ -18,7 +18,6 @@ the kernel is printed for the window's size, so that every size is a kernel of i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -52,6 +51,7 @@ from emitc.kernels.shared import int16x8
 from emitc.kernels.shared.windows import BY_ROWS, whole_window
 from emitc.layer import ByRows, Layer, Param, Scratch, Table, by_channel
 from emitc.numerics.requantize import INT32_MAX
+from emitc.records import dataclass, replace
 
 HEADER = "emitc_dsp.h"
 HEADERS = (HEADER, "emitc_dsp_tile.h")

@@ -11,7 +11,6 @@ its zero point: the two roundings differ for results below it only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +24,7 @@ from emitc.kernels.mac.weight_packing import shape_text
 from emitc.kernels.shared.windows import BY_ROWS, Window, window_overlap, window_params
 from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, Scratch, Table, integers
 from emitc.numerics.requantize import Clamp, Int64, activation_clamp
+from emitc.records import dataclass, replace
 
 DILATED = Reason("it is dilated along the row", "a dilation of 1 there")
 ONE_CHANNEL = Reason("it has one output channel", "two output channels or more")

@@ -9,7 +9,6 @@ Errors  batch dimensions that alternate between repeated and not more than three
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from emitc.numerics.requantize import (
     requantize,
     requantize_reduced,
 )
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _TYPES = (DType.INT8, DType.INT16, DType.FLOAT32)

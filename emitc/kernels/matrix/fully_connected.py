@@ -23,7 +23,6 @@ Source  LiteRT's reference kernel, measured: sums next to every tie, where a Q31
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -46,6 +45,7 @@ from emitc.kernels.shared.pointwise import bound_params, operand
 from emitc.kernels.shared.windows import ACTIVATIONS
 from emitc.layer import KernelSpec, Layer, Param, Table, integers
 from emitc.numerics.requantize import INT32_MAX, Clamp, activation_clamp, double_shows, exact_multiplier_of
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 

@@ -8,7 +8,6 @@ Source  TFLite Micro's kernel, which does not mind where its weights come from.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from emitc.kernels.shared.pointwise import bound_params, bounded, operand
 from emitc.kernels.shared.windows import WINDOW_PARAMS
 from emitc.layer import KernelSpec, Layer, Param, Table, integers
 from emitc.numerics.requantize import activation_clamp, reduced_multiplier
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 _ROLES = ("x", "w", "bias")

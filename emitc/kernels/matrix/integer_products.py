@@ -17,7 +17,6 @@ Source  ONNX's specification, opset 10.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -48,6 +47,7 @@ from emitc.kernels.shared.broadcast import OUTER_LOOPS, common_shape, walk_param
 from emitc.kernels.shared.pointwise import typed
 from emitc.kernels.shared.windows import Window, require_output, window_params
 from emitc.layer import Layer, Param, Scratch, Table, integers
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _TOGETHER = 4

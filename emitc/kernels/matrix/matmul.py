@@ -17,7 +17,6 @@ Source  ONNX operator specification.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +45,7 @@ from emitc.kernels.shared.broadcast import BroadcastLoop, common_shape, loop_par
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table, integers
 from emitc.numerics.requantize import Clamp, Int64, requantize_float
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _BATCH_LOOPS = 3

@@ -23,7 +23,6 @@ Source  TFLite Micro's kernel.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,6 +49,7 @@ from emitc.kernels.shared.byte_moves import (
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import KernelSpec, Layer, Param, Table, integers
 from emitc.numerics.requantize import Int64
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _INDICES = 1

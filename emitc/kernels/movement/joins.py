@@ -24,7 +24,6 @@ Errors  parts that are left out among the outputs.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -36,6 +35,7 @@ from emitc.kernels.shared.byte_moves import axis_of, check_parts, join_layer, re
 from emitc.kernels.shared.integer_attributes import integer_list
 from emitc.kernels.shared.pointwise import dequantized, operand, quantized
 from emitc.layer import Layer
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _LIFT = 128

@@ -15,7 +15,6 @@ Source  TFLite Micro's PAD, which takes a third input under either name. The ord
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -29,6 +28,7 @@ from emitc.kernels.shared.integer_attributes import axes_of, integer_list
 from emitc.kernels.shared.pointwise import dequantized, filling, operand
 from emitc.layer import Layer, Table
 from emitc.numerics.requantize import Int64
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 MODES = ("constant", "reflect", "edge", "wrap")

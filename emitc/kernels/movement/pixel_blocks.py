@@ -18,7 +18,6 @@ Errors  padding of a tensor of more than a byte whose zero point is not 0.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -28,6 +27,7 @@ from emitc.kernels.contract import KernelDef, Parsed, illegal, require_rank, uns
 from emitc.kernels.shared.byte_moves import data_operands, move_layer, require_same_type, strides, walk
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import Layer, Param
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 _TO_SPACE = {"DCR": (0, 1, 3, 2, 4, 5), "CRD": (0, 1, 4, 2, 5, 3)}

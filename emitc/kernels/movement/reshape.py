@@ -16,7 +16,6 @@ Errors  Dropout in training with a ratio over 0.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -27,6 +26,7 @@ from emitc.kernels.shared.byte_moves import require_same_values, values_table
 from emitc.kernels.shared.integer_attributes import axes_of, integer_list, resolved_shape
 from emitc.kernels.shared.pointwise import copied, operand
 from emitc.layer import Layer, in_step
+from emitc.records import dataclass
 from emitc.source import MAX_RANK, SourceNode
 
 

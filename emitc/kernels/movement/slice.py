@@ -22,7 +22,6 @@ Source  TFLite Micro's kernel.   Errors  updates that need more than four nested
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -33,6 +32,7 @@ from emitc.kernels.shared import byte_moves
 from emitc.kernels.shared.integer_attributes import axes_of, integer_list
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import KernelSpec, Layer, Param, Table, in_step, integers
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 Lists = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]

@@ -16,7 +16,6 @@ Source  the schema's operators; measured in TFLite Micro.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -28,6 +27,7 @@ from emitc.kernels.shared.broadcast import common_shape
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import Layer, integers
 from emitc.numerics.requantize import Int64
+from emitc.records import dataclass
 from emitc.source import MAX_RANK, MAX_TENSOR_BYTES, SourceNode
 
 

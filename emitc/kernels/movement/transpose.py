@@ -8,8 +8,6 @@ in-place transposition, which follows the cycles of that permutation; here their
 Errors  a permutation that does not name every dimension once; negative entries, which neither format allows.
 """
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from emitc.ir import BoundNode, Op, Shape
@@ -18,6 +16,7 @@ from emitc.kernels.shared.byte_moves import StridedLoop, check_walk, move_layer,
 from emitc.kernels.shared.integer_attributes import listed
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import PLAIN, Layer, Overlap, ReadAllFirst, Table, integers
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 MAX_LINES = 4

@@ -24,7 +24,6 @@ Source  TFLite Micro's kernel.   Errors  int8 rows of more than 33 025 elements,
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -49,6 +48,7 @@ from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Table, in_step, integers
 from emitc.numerics.gemmlowp import inverse_root
 from emitc.numerics.requantize import INT32_MAX, requantize
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _SCALE, _BIAS = 1, 2

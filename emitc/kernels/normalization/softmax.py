@@ -13,7 +13,6 @@ ONNX    along any dimension, or over all from one on (before opset 13); float32;
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -36,6 +35,7 @@ from emitc.kernels.shared.byte_moves import axis_of
 from emitc.layer import PLAIN, KernelSpec, Layer, Overlap, Param, Table, in_step
 from emitc.numerics import engine_functions, gemmlowp
 from emitc.numerics.requantize import Multiplier, multiplier_of, rounding_doubling_high_mul, rounding_shift_right
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _DIFFERENCE_BITS = 5

@@ -28,7 +28,6 @@ Source  TFLite Micro's kernel.   y has the scale 1/16 and the zero point 127.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +46,7 @@ from emitc.numerics.requantize import (
     requantize,
     rounding_shift_right,
 )
+from emitc.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

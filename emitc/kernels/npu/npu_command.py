@@ -15,7 +15,6 @@ Source  none: the region means what its operators mean, executed by their refere
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -24,6 +23,7 @@ from emitc.ir import Array, BoundNode, DType, Graph, Op, Shape, Tensor
 from emitc.kernels.contract import KernelDef, Parsed, illegal, require_dtypes
 from emitc.kernels.shared.subgraph_reference import nested_work, run_nested
 from emitc.layer import Expression, Layer, LibraryCall, Memory, Pin, Place, Scratch, Table
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 PAYLOAD, CONSTANTS, FIRST_INPUT = 0, 1, 2

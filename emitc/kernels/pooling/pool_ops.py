@@ -7,7 +7,6 @@ Source  TFLite Micro's kernel: the squares are added row by row.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
@@ -18,6 +17,7 @@ from emitc.kernels.contract import KernelDef, Parsed, require_dtypes, require_ra
 from emitc.kernels.shared import windows
 from emitc.kernels.shared.pointwise import bound_params, bounded, operand, plain_numerics
 from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, by_channel
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 _VECTOR_OPSET = 19

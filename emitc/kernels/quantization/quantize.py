@@ -37,7 +37,6 @@ Source        ONNX's specification of Cast.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +61,7 @@ from emitc.kernels.shared.int16x8 import throughout
 from emitc.kernels.shared.pointwise import FLOATS, TRUTH, copied, operand, parser_of, pointwise_layer
 from emitc.layer import PLAIN, Formula, Layer, Param, Table, in_step, integers
 from emitc.numerics.requantize import BYTES, Float32, Int64, multiplier_of, requantize
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _INTEGERS = (DType.INT8, DType.UINT8, DType.INT16)

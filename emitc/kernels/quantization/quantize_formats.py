@@ -16,7 +16,6 @@ Source        ONNX's specification of both operators and its tables for float8 a
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -27,6 +26,7 @@ from emitc.kernels.contract import KernelDef, Parsed, illegal, unsupported
 from emitc.kernels.shared.pointwise import in_place, typed
 from emitc.layer import Layer, Param, in_step, integers
 from emitc.numerics.requantize import Float32, Int64
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 X, SCALE, ZERO = 0, 1, 2

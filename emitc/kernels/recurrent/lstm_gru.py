@@ -27,7 +27,6 @@ Source  ONNX Runtime's results on x86, not optimized: this order of sums and the
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -46,6 +45,7 @@ from emitc.kernels.recurrent.recurrence import INITIAL_C, INITIAL_H, PEEPHOLES, 
 from emitc.layer import Layer, Param, Scratch, Table
 from emitc.numerics import engine_functions
 from emitc.numerics.requantize import Float32, Int64
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 GATES = 4

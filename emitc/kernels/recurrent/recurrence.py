@@ -6,7 +6,6 @@ W [D, G * H, I], R [D, G * H, H], B [D, 2 * G * H], peepholes [D, 3 * H]; G gate
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from emitc.kernels.contract import illegal, require_dtypes, unsupported
 from emitc.kernels.mac import four_channels
 from emitc.layer import Layer, Param, Scratch, Table, integers
 from emitc.numerics import engine_functions
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 Real = NDArray[np.float64]

@@ -14,7 +14,6 @@ Source  TFLite Micro. int8: both products of a gate are requantized to Q3.12 and
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,6 +37,7 @@ from emitc.kernels.shared.sigmoid_table import MAX_LEFT, sigmoid_q15, sigmoid_ta
 from emitc.kernels.shared.windows import whole_window
 from emitc.layer import KernelSpec, Layer, Overlap, Param, Table, WindowOrder
 from emitc.numerics.requantize import INT32_MAX, Int64, Multiplier, multiplier_of, requantize, requantize_reduced
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 X = 0

@@ -15,7 +15,6 @@ Source  TFLite Micro's SVDF: s is limited to the memory's type before its zero p
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -49,6 +48,7 @@ from emitc.numerics.requantize import (
     requantize,
     scale_ratio,
 )
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 X, FEATURE, TIME, BIAS, MEMORY = range(5)

@@ -16,7 +16,6 @@ Source  TFLite Micro's kernel.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +29,7 @@ from emitc.kernels.shared.byte_moves import axis_of
 from emitc.kernels.shared.pointwise import operand, plain_numerics
 from emitc.kernels.shared.sums import check_sum, rescaled, sum_params
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, in_step, integers
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 

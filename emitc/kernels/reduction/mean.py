@@ -15,7 +15,6 @@ ONNX    float32, int32 and int64, which wrap; int8 and int16 between DequantizeL
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -37,6 +36,7 @@ from emitc.kernels.shared.pointwise import plain_numerics
 from emitc.kernels.shared.sums import groups_of, loop_params, onnx_axes, typed_layer, wrapping
 from emitc.layer import Layer, Param, ReductionFormula, integers
 from emitc.numerics.requantize import Multiplier, multiplier_of, requantize, requantize_float
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _GROUPS = 3

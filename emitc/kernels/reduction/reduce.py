@@ -9,7 +9,6 @@ LogSumExp: the largest value is taken out first, so that no exponential overflow
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,6 +21,7 @@ from emitc.kernels.reduction import mean
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.shared.sums import SMALLEST, Formulas, typed_layer, wrapping
 from emitc.layer import Layer, ReductionFormula
+from emitc.records import dataclass
 
 
 class ReduceMax(mean.Reduction):

@@ -15,7 +15,6 @@ Errors  bilinear sizes whose rounded factor leads beyond the input, where TFLite
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -26,6 +25,7 @@ from emitc.kernels.shared.byte_moves import data_operands, require_same_type
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import KernelSpec, Layer, Table, integers
 from emitc.numerics.requantize import Float32, Int64, rounding_shift_right
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 _HALF, _UNIT = np.float32(0.5), np.float32(1)

@@ -14,7 +14,6 @@ Errors   antialias; weighted sums over three dimensions, or over two that are no
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -26,6 +25,7 @@ from emitc.kernels.shared.integer_attributes import axes_of, listed
 from emitc.kernels.shared.pointwise import dequantized, filling, half_away, operand, quantized
 from emitc.layer import Layer, Param, Table
 from emitc.numerics.requantize import Float32, Int64
+from emitc.records import dataclass, replace
 from emitc.source import MAX_TENSOR_BYTES, SourceNode
 
 COORDINATES = (

@@ -6,7 +6,6 @@ model needs at most two; five are printed. A constant operand is an array of the
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from emitc.kernels.contract import Parsed, illegal, require_dtypes, require_quan
 from emitc.kernels.shared.int16x8 import require_symmetric, throughout
 from emitc.kernels.shared.pointwise import copied, in_place, printed, typed
 from emitc.layer import ByRows, Formula, KernelSpec, Layer, Param, Table, in_step
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 FOLD_ENTRIES = 15

@@ -14,7 +14,6 @@ row_bytes]; all have the same rows, and a row of the whole is the rows of the pa
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -24,6 +23,7 @@ from emitc.kernels.contract import Variant, illegal, require_same_quantization, 
 from emitc.kernels.costs import UNKNOWN_VECTORS
 from emitc.layer import ElementwiseOrder, Inside, Layer, Overlap, Param, Table, integers
 from emitc.numerics.requantize import Int64
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 MAX_LOOPS = 6

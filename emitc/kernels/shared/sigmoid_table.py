@@ -7,13 +7,13 @@ Source: the table's 256 values and the rounding are those of TensorFlow Lite (co
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from emitc.ir import BoundNode
 from emitc.layer import Layer, Table, in_step, integers
 from emitc.numerics.requantize import Int64
+from emitc.records import dataclass
 
 _STEPS_PER_UNIT = 24
 _ENTRIES = 256

@@ -14,7 +14,6 @@ have to be repeated one by one. How near is decided here, at compile time.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from emitc.kernels.shared.integer_attributes import integer_list
 from emitc.kernels.shared.pointwise import printed
 from emitc.layer import KernelSpec, Layer, Param, ReductionFormula, integers
 from emitc.numerics.requantize import Int64, Multiplier, multiplier_of, requantize
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 _LOOPS = 4

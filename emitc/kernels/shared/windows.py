@@ -7,7 +7,6 @@ auto_pad and ceil_mode: the ONNX operator specification.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from emitc.ir import BoundNode
 from emitc.kernels.contract import illegal
 from emitc.layer import ByRows, Overlap, Param, window_order
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _Element = TypeVar("_Element", bound=np.generic)

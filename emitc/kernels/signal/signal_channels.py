@@ -29,7 +29,6 @@ SignalFilterBankLog: y = min(32767, output_scale * ln(x * 2**input_correction_bi
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,6 +38,7 @@ from emitc.kernels.costs import UNKNOWN_PAIRS
 from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.signal.simd import int16_vectors, pairs, uint32_vectors
 from emitc.layer import KernelSpec, Layer, Param, Table, integers
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _FACTORS = (

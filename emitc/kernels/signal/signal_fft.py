@@ -22,7 +22,6 @@ Source  TFLite Micro's signal library.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
@@ -34,6 +33,7 @@ from emitc.kernels.shared.pointwise import operand
 from emitc.kernels.signal.simd import int16_vectors, pairs, uint32_vectors
 from emitc.layer import PLAIN, KernelSpec, Layer, Param, Scratch, Table, integers
 from emitc.numerics.kiss_fft import Numbers, Values, order_of, places_of, radices_of
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _TYPES = (DType.INT16, DType.INT32, DType.FLOAT32)

@@ -26,7 +26,6 @@ SignalWindow: every frame times a constant window, y = saturate16((x * w) >> shi
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from emitc.kernels.contract import KernelDef, Parsed, illegal, require_constants
 from emitc.kernels.shared.pointwise import copied
 from emitc.kernels.signal.simd import int16_vectors, pairs
 from emitc.layer import KernelSpec, Layer, Table, in_step, integers
+from emitc.records import dataclass
 from emitc.source import SourceNode
 
 _LARGEST = 1 << 15

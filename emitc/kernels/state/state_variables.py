@@ -23,7 +23,6 @@ The tensor x lies nowhere: for each row of y, from row 0 on, the application's r
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -43,6 +42,7 @@ from emitc.kernels.costs import Cost, Costs
 from emitc.kernels.shared.byte_moves import data_operands
 from emitc.kernels.shared.pointwise import operand
 from emitc.layer import PLAIN, ByRows, KernelSpec, Layer, Param, integers
+from emitc.records import dataclass, replace
 from emitc.source import SourceNode
 
 _MVE_HEADER = "emitc_mve.h"

@@ -1,12 +1,12 @@
 """The report of one model: everything that is known of it on one page."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
 from emitc.compiled import Compiled
 from emitc.errors import first_name
+from emitc.records import dataclass, field, replace
 from emitc.report.page import page
 from emitc.report.page.view import Layer, View
 from emitc.report.picture import Panel, Picture, StepLabel, plan_svg

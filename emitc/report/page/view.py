@@ -5,11 +5,11 @@ A manifest of a folder is a file of somebody's: every value is checked for its t
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 from emitc.errors import EmitcError, Where, first_name
+from emitc.records import dataclass
 from emitc.report.picture import Bar
 
 MOST_LAYERS = 1 << 14

@@ -1,9 +1,8 @@
 """What a picture shows, without a coordinate: panels with bars, and what runs at each step."""
 
-from dataclasses import dataclass
-
 from emitc.compiled import Compiled
 from emitc.program import Move, RowSegment, SlotKind, Step
+from emitc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from emitc.errors import EmitcError, Where, install_hint
+from emitc.records import asdict, dataclass
 from emitc.verify.engines.contract import ANOTHER_REFERENCE, Array, Engine, EngineRefused, TensorKey, last_words
 from emitc.verify.engines.onnx import OnnxRuntimeEngine
 from emitc.verify.engines.pieces import PiecesEngine

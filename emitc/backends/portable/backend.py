@@ -246,18 +246,42 @@ class FasterTarget:
         return {"target": self.name, "title": self.title, "estimated_factor": round(self.factor, 1)}
 
 
+def _alike(nodes: Iterable[BoundNode]) -> list[list[BoundNode]]:
+    """The nodes by operator and by types and shapes of tensors: those of a group differ in their values alone.
+
+    The steps of an unrolled network are such nodes.
+    """
+    groups: dict[tuple[object, ...], list[list[BoundNode]]] = {}
+    for bound in nodes:
+        tensors = (*bound.inputs, *bound.outputs)
+        shapes = (t and (t.dtype, t.shape, t.is_constant, t.quantization is None) for t in tensors)
+        rows = groups.setdefault((type(bound.node.op), *shapes), [])
+        row = next((row for row in rows if row[0].node.op == bound.node.op), None)
+        if row is None:
+            rows.append([bound])
+        else:
+            row.append(bound)
+    return [row for rows in groups.values() for row in rows]
+
+
 def faster_targets(nodes: Iterable[BoundNode], known: Known, *, small: bool) -> tuple[FasterTarget, ...]:
-    """The targets that bring at least LEAST_FACTOR, the largest factor first. small: as in `Settings`."""
+    """The targets that bring at least LEAST_FACTOR, the largest factor first. small: as in `Settings`.
+
+    Of nodes that differ in their values alone, the first is looked at and counts for all of them.
+    """
     by_features: dict[tuple[str, ...], list[Target]] = {}
     for target in map(load_target, targets()):
         by_features.setdefault(tuple(sorted(target.features)), []).append(target)
     by_features.pop((), None)
     costs: dict[tuple[str, ...], list[tuple[float, float]]] = {features: [] for features in by_features}
-    for bound in nodes:
-        own_known = known.of(bound.node.index)  # the variants of one node share most of what they compute
+    for bound, *others in _alike(nodes):
+        own_known, count = (
+            known.of(bound.node.index),
+            1 + len(others),
+        )  # variants of a node share most of what they compute
         for features, (target, *_) in by_features.items():
             own = Portable(Settings(target, small=small), own_known)
-            costs[features].append((cost_of(bound, target), own.least_cost(bound)))
+            costs[features].append((count * cost_of(bound, target), count * own.least_cost(bound)))
     faster = []
     for features, alike in by_features.items():
         portable, instructions = map(sum, zip((0, 0), *costs[features], strict=True))

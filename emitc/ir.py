@@ -393,7 +393,11 @@ class Graph:
 
     def bound(self) -> Iterator[BoundNode]:
         """Every node with its tensors, in execution order."""
-        return (self.bind(node) for node in self.nodes)
+        return iter(self._bound)
+
+    @cached_property
+    def _bound(self) -> tuple[BoundNode, ...]:
+        return tuple(map(self.bind, self.nodes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ def lowest_or_best(problem: Problem, offsets: list[int], bound: int, effort: flo
         if isinstance(answer, Open):
             break
         # All of them at the lowest offsets that go together leave more free at the steps that are not full.
-        together = _Search(problem, limit, range(len(problem.sizes)), work).answer()
+        share = 1 if len(core) <= _FEW else _FIRST_SHARE
+        together = _Search(problem, limit, range(len(problem.sizes)), work // share).answer()
         if isinstance(together, Open):
             added = first_fit(problem, [*core, *easy], placed=answer, start=len(core), limit=limit)
             assert added is not None, "what is left out finds a place"

@@ -35,6 +35,11 @@ _BIAS_TOLERANCE = 2.0**-20
 """A bias scale is the product of two float32 scales, rounded once or twice on its way into the file."""
 
 
+def _channels(op: Op, weights: Tensor) -> int:
+    """The dimension of the weights that counts output channels."""
+    return len(weights.shape) - 1 if isinstance(op, DepthwiseConv2D) else 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Result:
     """Where a float value ends: the QuantizeLinear, and what lies between, in order."""
@@ -333,8 +338,14 @@ class _Sweep:
                 raise _StaysFloat("an operand is a constant in float32")
             names.append(stored.name if stored else "")
         if isinstance(node.op, _Accumulating):
-            if self.work.tensors[names[WEIGHTS]].dtype is not DType.INT8:
+            weights = self.work.tensors[names[WEIGHTS]]
+            if weights.dtype is not DType.INT8:
                 raise _StaysFloat("its weights are not of 8 bits")
+            scales, channels = weights.quantization, _channels(node.op, weights)
+            if scales is not None and not scales.per_tensor and scales.axis != channels:
+                raise _StaysFloat(
+                    f"its weights have scales along dimension {scales.axis}, and outputs along {channels}"
+                )
             bias = self.integer_bias(node, extra, output, names)
             if bias:
                 names.append(bias)
@@ -396,7 +407,7 @@ class _Sweep:
         Raises _StaysFloat where outputs would show the rounding.
         """
         assert isinstance(node.op, _Accumulating)
-        if not w.is_constant or w.shape[-1 if isinstance(node.op, DepthwiseConv2D) else 0] != value.size:
+        if not w.is_constant or w.shape[_channels(node.op, w)] != value.size:
             raise _StaysFloat("its bias does not fit its weights")
         bias, lost = fitted(value.reshape(-1).astype(np.float64), Sum.of(node.op, x, w, output))
         if bias is None and not np.isfinite(lost):

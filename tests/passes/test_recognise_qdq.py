@@ -234,6 +234,26 @@ FLOAT: dict[str, tuple[Callable[[OnnxNet], None], str, str]] = {
         "FullyConnected",
         "its bias is beyond 32 bits at the accumulator's scale",
     ),
+    "scales_along_inputs": (
+        lambda n: end(n, n.op("Gemm", x(n, 2, 6), n.weights((5, 6), 1), real(n, 0.1, -0.7, 1.23, 3.0, 0.5), transB=1)),
+        "FullyConnected",
+        "its weights have scales along dimension 1, and outputs along 0",
+    ),
+    "scales_along_inputs_integer_bias": (
+        lambda n: end(n, n.op("Gemm", x(n, 2, 6), n.weights((5, 6), 1), n.bias(5), transB=1)),
+        "FullyConnected",
+        "its weights have scales along dimension 1, and outputs along 0",
+    ),
+    "scales_along_inputs_square": (
+        lambda n: end(n, n.op("Gemm", x(n, 2, 5), n.weights((5, 5), 1), n.bias(5), transB=1)),
+        "FullyConnected",
+        "its weights have scales along dimension 1, and outputs along 0",
+    ),
+    "scales_along_filter_rows": (
+        lambda n: end(n, n.op("Conv", x(n, 1, 4, 5, 6), n.weights((4, 4, 3, 3), 2), n.bias(4))),
+        "Conv2D",
+        "its weights have scales along dimension 1, and outputs along 0",
+    ),
 }
 
 

@@ -18,7 +18,7 @@ import onnx.defs
 import onnx.numpy_helper
 import onnx.shape_inference
 
-from emitc.errors import CannotCompile, Code, EmitcError, Note, NoteCode, Where
+from emitc.errors import CannotCompile, Code, EmitcError, Note, NoteCode, Refusals, Where
 from emitc.frontends.limits import MAX_OPERATORS, MAX_TENSORS
 from emitc.frontends.onnx.custom import custom_types, no_kernel, require_defined
 from emitc.frontends.onnx.external_data import brought_in
@@ -212,14 +212,21 @@ class Reader:
         require_stated(graph, {name: value.type for name, value in self.values.items()})
 
     def graph_inputs(self) -> Iterator[int]:
-        """Every graph input that is no constant."""
+        """Every graph input that is no constant. Raises EmitcError for all open dimensions at once."""
         constants = set(self.values)
+        still_open: list[EmitcError] = []
         for value in self.model.graph.input:
             if value.name not in constants:
                 try:
                     yield self.graph_input(value)
                 except CannotCompile as error:
                     self.blockers.append(error)
+                except EmitcError as error:
+                    if error.code is not Code.SHAPE:
+                        raise
+                    still_open.append(error)
+        if still_open:
+            raise Refusals(tuple(still_open)) if len(still_open) > 1 else still_open[0]
 
     def graph_input(self, value: onnx.ValueInfoProto) -> int:
         """A graph input under the shape that the file or the user gives; an open first dimension becomes 1."""

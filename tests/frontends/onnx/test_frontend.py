@@ -105,6 +105,18 @@ def test_a_wrong_shape_is_refused(shape: Shape, what: str) -> None:
     assert (error.what, error.exit_code) == (what, 2)
 
 
+def test_every_open_dimension_is_named_in_one_run() -> None:
+    net = OnnxNet()
+    sizes: list[list[int | str]] = [["batch", "time", 4], ["batch", 5, 4], [2, "time", 4]]
+    names = [net.input(shape) for shape in sizes]
+    net.output(net.op("Add", net.op("Add", names[0], names[1]), names[2]))
+    with pytest.raises(Refusals) as caught:
+        read_onnx(net.serialized())
+    hints = [error.hint for error in caught.value.errors]
+    assert hints == [f"give it: --shape {names[0]}=1,?,4", f"give it: --shape {names[2]}=2,?,4"]
+    assert caught.value.exit_code == 2
+
+
 def test_a_shape_for_what_is_no_input_is_refused() -> None:
     error = refusal(relu([1, 3]), v0=(1, 3))
     assert (error.what, error.why) == ("no input is called v0", "the model's inputs: data")

@@ -205,8 +205,26 @@ def _samples(path: Path, data: bytes, calibration: Path) -> tuple[list[dict[str,
 _QUANTIZED = frozenset(("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"))
 _PER_CHANNEL_OPSET = 13
 """From here on QuantizeLinear and DequantizeLinear know scales per channel."""
+_INITIALIZERS_ALONE = 4
+"""From this version of the format on an initializer need not be an input."""
 _OPSET, _IR_VERSION = 17, 8
 """Of ONNX 1.12 and 1.10."""
+
+
+def _without_constant_inputs(model: bytes) -> bytes:
+    """The model without the initializers among its inputs, which a caller may replace: the engine folds none of these.
+
+    Up to version 3 of the format every initializer is an input too, and constant all the same.
+    """
+    onnx = package("onnx")
+    message = onnx.load_from_string(model)
+    constants = {tensor.name for tensor in message.graph.initializer}
+    inputs = [value for value in message.graph.input if value.name not in constants]
+    if message.ir_version < _INITIALIZERS_ALONE or len(inputs) == len(message.graph.input):
+        return model
+    del message.graph.input[:]
+    message.graph.input.extend(inputs)
+    return bytes(message.SerializeToString())
 
 
 def _modernise(path: Path) -> bool:
@@ -270,7 +288,7 @@ class FloatModel:
         self._remedied: dict[Any, Remedied] = {}
         preprocess = package("onnxruntime.quantization.shape_inference").quant_pre_process
         unprepared, prepared = folder / "unprepared.onnx", folder / "prepared.onnx"
-        unprepared.write_bytes(model)
+        unprepared.write_bytes(_without_constant_inputs(model))
         with _silent(path):
             preprocess(str(unprepared), str(prepared), skip_symbolic_shape=True)
             self._per_channel = _modernise(prepared)

@@ -212,3 +212,38 @@ def test_an_old_model_with_a_bias_of_one_row_is_quantized_so_that_it_compiles(tm
     made = compile_model(tmp_path / "q.onnx")
     assert any(step.op_type in ("Gemm", "MatMul") for step in made.program.steps)
     assert verification.verify(made, samples=4).match
+
+
+def normalized(merges: bool) -> onnx.ModelProto:
+    """A convolution and a BatchNormalization, with a Relu between them unless it `merges`; every constant is an input too."""
+    rng = np.random.default_rng(2)
+    values = {
+        "w": rng.normal(size=(4, 3, 3, 3)),
+        "g": [1, 2, 0.5, 0.1],
+        "b": [0, 1, 0, 0.3],
+        "m": [0, 0.5, 1, 0],
+        "v": [1, 2, 3, 4],
+    }
+    arrays = {name: np.asarray(value, np.float32) for name, value in values.items()}
+    shapes = {"x": (1, 3, 6, 6)} | {name: array.shape for name, array in arrays.items()}
+    steps = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Relu", ["c"], ["r"])][: 1 if merges else 2]
+    steps.append(helper.make_node("BatchNormalization", ["c" if merges else "r", "g", "b", "m", "v"], ["y"]))
+    graph = helper.make_graph(
+        steps,
+        "normalized",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("merges", [True, False], ids=["merged", "alone"])
+def test_a_batch_normalization_is_merged_or_compiled(merges: bool, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(normalized(merges).SerializeToString())
+    rng = np.random.default_rng(3)
+    np.savez(tmp_path / "c.npz", x=rng.normal(size=(20, 3, 6, 6)).astype(np.float32))
+    quantize_model(tmp_path / "m.onnx", tmp_path / "c.npz", tmp_path / "q.onnx")
+    types = [node.op_type for node in onnx.load(tmp_path / "q.onnx").graph.node]
+    assert types.count("BatchNormalization") == (0 if merges else 1)
+    assert verification.verify(compile_model(tmp_path / "q.onnx"), samples=4).match

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bench.random_graphs.onnx.net import FLOAT, Known, Net, Unfit
-from bench.random_graphs.onnx.operands import operand, ranked, result
+from bench.random_graphs.onnx.operands import operand, ranked, result, weights
 from emitc.ir import Shape
 
 _REDUCTIONS = (
@@ -117,7 +117,9 @@ def batch_normalization(net: Net) -> None:
     def real(low: float, high: float) -> Known:
         return net.constant_value(net.data.uniform(low, high, channels).astype(np.float32))
 
-    names: list[Known | str] = [x, real(0.5, 2), real(-1, 1), real(-1, 1), real(0.3, 2)]
+    coded = net.rng.random() < 0.4  # as ONNX Runtime's quantizer writes them
+    first = [weights(net, channels, 0), weights(net, channels, 0)] if coded else [real(0.5, 2), real(-1, 1)]
+    names: list[Known | str] = [x, *first, real(-1, 1), real(0.3, 2)]
     epsilon = net.rng.choice((None, 1e-3))
     result(net, "BatchNormalization", names, x.shape, 2 * x.top, epsilon=epsilon)
 

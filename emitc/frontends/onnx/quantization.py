@@ -398,8 +398,23 @@ def _fold_constants(rewriter: SourceRewriter) -> None:
     rewriter.nodes = nodes
 
 
+def _state_statistics(rewriter: SourceRewriter) -> None:
+    """BatchNormalization reads the real values of dequantized constants, since its factors are computed while compiling."""
+    dequantized: dict[int, SourceTensor] = {}
+    for node in rewriter.nodes:
+        if node.kind == "Dequantize" and node.blocker is None and rewriter.tensors[node.inputs[0]].data is not None:
+            dequantized[node.outputs[0]] = rewriter.tensors[node.inputs[0]]
+        if node.op_type != "BatchNormalization":
+            continue
+        for position, index in enumerate(node.inputs[1:], 1):
+            value = _real(dequantized.get(index))
+            if value is not None:
+                tensor = rewriter.tensors[index]
+                node.inputs[position] = rewriter.tensor(f"{tensor.name}_real", "float32", tensor.shape, data=value)
+
+
 _STEPS: tuple[Callable[[SourceRewriter], None], ...] = (
-    codes, _unwrap, _fold_constants, _hand_on, _remember_unsigned,
+    codes, _unwrap, _fold_constants, _state_statistics, _hand_on, _remember_unsigned,
     lambda rewriter: SignRewriter(rewriter, _UNSIGNED_ONLY).rewrite(),
 )  # fmt: skip
 

@@ -9,9 +9,11 @@ import pytest
 from onnx import helper
 
 from emitc.errors import CannotCompile, EmitcError
+from emitc.frontends.build import build_graph
 from emitc.frontends.onnx.quantization import MOVES, quantization_on_tensors
 from emitc.frontends.onnx.reader import read_onnx
 from emitc.ir import Quantization
+from emitc.kernels import registry_of
 from emitc.source import SourceModel, SourceNode, SourceTensor
 from tests.support.models.onnx_net import MICROSOFT, OnnxNet
 
@@ -157,6 +159,30 @@ def test_a_quantized_constant_is_computed() -> None:
     model = unwrapped(net)
     found = [node.inputs[0].array().tolist() for node in model.nodes if node.kind == "Identity"]
     assert found == [[0, 2, 2, -128, 127, 127, -128], [1, 2, 3, 65]]
+
+
+def test_statistics_that_are_dequantized_are_constants() -> None:
+    """ONNX Runtime's quantizer quantizes scale and bias of a BatchNormalization."""
+    net = OnnxNet()
+    scale = net.dequantize(net.constant(np.array([1, -2, 127], np.int8)), (0.1, 0.5, 0.25), 0, axis=0)
+    bias = net.dequantize(net.constant(np.array([3, 255, 0], np.uint8)), 0.5, 3, "uint8")
+    kept = [net.constant(np.array(values, np.float32)) for values in ((1, 2, 3), (4, 5, 6))]
+    net.output(net.op("BatchNormalization", net.qdq(net.input((1, 3, 2, 2))), scale, bias, *kept))
+    model = unwrapped(net)
+    found = [tensor.array() for tensor in node_of(model, "BatchNormalization").inputs[1:] if tensor is not None]
+    expected = [np.multiply([1, -2, 127], [0.1, 0.5, 0.25], dtype=np.float32), [0, 126, -1.5], [1, 2, 3], [4, 5, 6]]
+    assert [array.dtype for array in found] == [np.float32] * 4
+    assert [array.tolist() for array in found] == [np.asarray(array, np.float32).tolist() for array in expected]
+    build_graph(model, registry_of("onnx"), "m")
+
+
+def test_statistics_that_depend_on_an_input_are_refused() -> None:
+    net = OnnxNet()
+    codes = [net.dequantize(net.input((3,), "int8"), 0.1, 0), *(net.constant(np.ones(3, np.float32)) for _ in range(3))]
+    net.output(net.op("BatchNormalization", net.input((1, 3, 2, 2)), *codes))
+    with pytest.raises(EmitcError) as caught:
+        build_graph(unwrapped(net), registry_of("onnx"), "m")
+    assert caught.value.what == "BatchNormalization has a computed scale"
 
 
 # ---- conflicts ----

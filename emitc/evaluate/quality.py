@@ -13,13 +13,13 @@ import numpy as np
 
 from emitc.calibrate.float_graph import ChannelStatistics, Statistics
 from emitc.compiler import compile_model
-from emitc.errors import Warned, WarningCode
+from emitc.errors import EmitcError, Warned, WarningCode
 from emitc.evaluate.dataset import Preparation, read_dataset
 from emitc.evaluate.evaluation import OUTSIDE, Evaluation, EvaluationOptions, evaluate
 from emitc.evaluate.session import info_of
 from emitc.frontends.onnx.file import parsed
 from emitc.ir import Array, Graph
-from emitc.records import asdict, dataclass
+from emitc.records import asdict, dataclass, replace
 from emitc.verify.engines.run import run_isolated
 from emitc.verify.reference import input_range
 
@@ -204,8 +204,19 @@ def tested(
 ) -> tuple[Evaluation, tuple[Warned, ...]]:
     """Accuracy of a quantized model through its C, and of the float one in its engine; and what the samples say of the ranges.
 
-    Raises what `evaluate` raises.
+    Raises what `evaluate` raises; what it says of `--data` is said of `--test`.
     """
+    try:
+        return _tested(model, quantized, data, preparation)
+    except EmitcError as error:
+        if error.where.option != "--data":
+            raise
+        raise error.at(replace(error.where, option="--test")) from error
+
+
+def _tested(
+    model: Path, quantized: bytes, data: Path, preparation: Preparation
+) -> tuple[Evaluation, tuple[Warned, ...]]:
     with tempfile.TemporaryDirectory(prefix="emitc-") as folder:
         path = Path(folder) / "quantized.onnx"
         path.write_bytes(quantized)

@@ -102,6 +102,19 @@ def test_a_calibration_that_breaks_the_network_is_named(
     assert [row["code"] for row in found["warnings"]] == codes
 
 
+def test_a_test_without_labels_is_refused_by_its_own_option(
+    classifier: tuple[Path, np.ndarray], tmp_path: Path
+) -> None:
+    model, images = classifier
+    np.savez(tmp_path / "c.npz", allow_pickle=False, X=images[:20, None])
+    samples = str(tmp_path / "c.npz")
+    arguments = ["quantize", str(model), "--calibration", samples, "--test", samples, "-o", str(tmp_path / "q.onnx")]
+    result = CliRunner().invoke(cli, [*arguments, "--json"])
+    assert result.exit_code == 2
+    (error,) = json.loads(result.stdout)["error"]
+    assert (error["what"], error["where"]) == ("the data have no labels", "--test")
+
+
 def test_the_report_is_for_a_person(classifier: tuple[Path, np.ndarray], tmp_path: Path) -> None:
     np.savez(tmp_path / "c.npz", allow_pickle=False, X=classifier[1][:20, None])
     command = ["quantize", str(classifier[0]), "--calibration", str(tmp_path / "c.npz"), "-o", str(tmp_path / "q.onnx")]

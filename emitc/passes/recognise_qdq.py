@@ -236,7 +236,9 @@ class _Sweep:
         output = self.work.tensors[run[-1].outputs[0]]
         if source is None or not isinstance(run[-1].op, Quantize) or {source.dtype, output.dtype} != {DType.INT8}:
             return False
-        if source.shape != output.shape or output.quantization is None or not output.quantization.per_tensor:
+        if source.shape != output.shape or not all(
+            q and q.per_tensor for q in (source.quantization, output.quantization)
+        ):
             return False
         self.work.nodes.append(
             replace(run[0], op=ByteTable(self.results(run, source)), inputs=(source.name,), outputs=(output.name,))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from emitc.ir import Array, Graph, Numerics
+from emitc.kernels.activation.unary_functions import ByteTable
 from emitc.kernels.mac.accumulation import BIAS
 from emitc.kernels.matrix.fully_connected import FullyConnected
 from emitc.kernels.quantization.quantize import Dequantize, Quantize
@@ -269,6 +270,18 @@ def test_what_stays_in_float_and_why(name: str) -> None:
     drawn = {name: rng.uniform(-8, 8, before.tensor(name).shape) for name in before.inputs}
     inputs = [values.astype(before.tensor(name).dtype.value) for name, values in drawn.items()]
     check_same(before, after, inputs)
+
+
+def test_a_byte_whose_scale_depends_on_its_channel_has_no_table() -> None:
+    def build(net: OnnxNet) -> None:
+        names = net.scales((0.05, 0.02, 0.1, 0.01), 3, "int8")
+        codes = net.op("QuantizeLinear", net.input(IMAGE), *names, axis=1)
+        end(net, net.op("Sigmoid", net.op("DequantizeLinear", codes, *names, axis=1)))
+
+    before = cancel_transposes(onnx_graph(build))
+    after = recognise_qdq(before)
+    assert not any(isinstance(node.op, ByteTable) for node in after.nodes)
+    check_same(before, after, inputs_of(before, 0))
 
 
 def with_bias(*values: float) -> Build:

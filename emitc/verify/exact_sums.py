@@ -54,8 +54,13 @@ def steps_of_sums(bound: BoundNode, operands: Sequence[Array | None]) -> tuple[F
     # A bias that the model states in other units has been rounded to those of the sum.
     units = 0.0 if bias is None else first.scale * np.array(second.scales, np.float64) / 2
     noise = (gamma(terms + _ROUNDINGS) * (magnitudes + np.abs(start)) + units) / y.quantization.scale
-    last = _LAST * (np.abs(steps) + abs(y.quantization.zero_point) + 1.0)
+    last = last_roundings(steps, y.quantization.zero_point)
     return tuple(np.broadcast_to(v, y.shape) for v in (steps, noise + last, last))  # type: ignore[return-value]
+
+
+def last_roundings(steps: Float64, zero_point: int) -> Float64:
+    """Steps that the single roundings after an exact sum may be off. steps: the exact values without the zero point."""
+    return np.asarray(_LAST * (np.abs(steps) + abs(zero_point) + 1.0))
 
 
 def _centred(tensor: Tensor, value: Array | None) -> Float64 | None:

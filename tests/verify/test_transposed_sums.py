@@ -96,6 +96,18 @@ def test_a_step_far_from_the_middle_is_not_explained(tmp_path: Path) -> None:
         assert found(changed) == (1, broken, broken == 0)
 
 
+def test_ties_are_told_from_differences(tmp_path: Path) -> None:
+    """Scales in the ratio 1 / 128: so many of the sums are ties that their rate alone would call the layer wrong."""
+    made = layer(tmp_path, 128 * X_SCALE * W_SCALE)
+    check = OperatorCheck(made.graph, rules(made.graph, "onnx"))
+    for run in golden_run(made, "auto", random_samples(made.graph, 4, 0), preserve=True).tensors:
+        check.add(run)
+    (group,) = (g for g in check.groups() if g.op_type == "ConvTranspose")
+    assert group.holds and group.broken == 0 and group.differing > 0
+    assert group.ties == group.differing
+    assert not replace(group, ties=0).holds
+
+
 def test_a_network_with_a_small_output_scale_has_one_verdict(tmp_path: Path) -> None:
     made = layer(tmp_path)
     for seed in range(3):

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from emitc.ir import Array, DType, Graph, Tensor
-from emitc.kernels.movement.gather import Gather, GatherNd
+from emitc.kernels.movement.gather import EmbeddingLookup, Gather, GatherNd
 from emitc.kernels.movement.joins import Concatenation, Split
 from emitc.kernels.movement.pad import Pad
 from emitc.kernels.movement.reshape import Reshape
 from emitc.kernels.movement.slice import Slice
 from emitc.kernels.movement.transpose import Transpose
-from emitc.kernels.quantization.quantize import Quantize
+from emitc.kernels.quantization.quantize import Cast, Quantize
 
 Sample = tuple[Array, ...]
 
@@ -43,15 +43,26 @@ def _quantized_range(graph: Graph, tensor: Tensor) -> tuple[float, float]:
     return (max(min(ends), -limit), min(max(ends), limit)) if ends else (-4.0, 4.0)
 
 
+def _last_positions(graph: Graph, name: str) -> Iterator[int]:
+    """Of each operator that chooses by a tensor, directly or after it was moved or cast: the last position that there is."""
+    for alias in graph.aliases(name):
+        yield from _last_positions(graph, alias)
+    for node in graph.consumers(name):
+        if isinstance(node.op, Gather | GatherNd) and name in node.inputs[1:]:
+            shape = graph.tensor(node.inputs[0]).shape
+            yield min((shape[node.op.axis],) if isinstance(node.op, Gather) else shape[: node.op.shape[-1]]) - 1
+        elif isinstance(node.op, EmbeddingLookup) and name == node.inputs[0]:
+            yield graph.tensor(node.inputs[1]).shape[0] - 1
+        elif isinstance(node.op, (*_MOVES, Cast)):
+            for output in node.outputs:
+                yield from _last_positions(graph, output)
+
+
 def _index_range(graph: Graph, tensor: Tensor) -> tuple[int, int]:
     """The positions that a tensor of indices can name; the type's range where it chooses nothing."""
-    ends = [tensor.dtype.range[1]]
-    for node in graph.consumers(tensor.name):
-        if isinstance(node.op, Gather | GatherNd) and tensor.name in node.inputs[1:]:
-            shape = graph.tensor(node.inputs[0]).shape
-            chosen = (shape[node.op.axis],) if isinstance(node.op, Gather) else shape[: node.op.shape[-1]]
-            ends.append(min(chosen) - 1)
-    return (tensor.dtype.range[0] if len(ends) == 1 else 0), min(ends)
+    low, high = tensor.dtype.range
+    last = list(_last_positions(graph, tensor.name))
+    return (0, min(high, *last)) if last else (low, high)
 
 
 def input_range(graph: Graph, tensor: Tensor) -> tuple[float, float]:

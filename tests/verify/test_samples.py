@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from emitc.compiler import compile_model
 from emitc.errors import EmitcError
 from emitc.ir import DType, Graph, Node, Op, Quantization, Tensor
+from emitc.kernels.movement.gather import EmbeddingLookup, Gather
 from emitc.kernels.movement.reshape import Reshape
 from emitc.kernels.movement.transpose import Transpose
-from emitc.kernels.quantization.quantize import Quantize
+from emitc.kernels.quantization.quantize import Cast, Quantize
 from emitc.verify.reference import random_samples, read_vectors
 
 
@@ -91,6 +93,36 @@ def test_a_float_input_spans_every_quantization_that_it_gets(
     margin = (high - low) / 100
     assert low <= values.min() < low + margin
     assert high - margin < values.max() <= high
+
+
+def chosen(*steps: tuple[Op, tuple[str, ...], str]) -> Graph:
+    """An input x int64 [4], a table float [10, 6], and operators of which each makes int32 [4] or rows."""
+    names = {"x": DType.INT64} | {target: DType.INT32 for _, _, target in steps[:-1]} | {steps[-1][2]: DType.FLOAT32}
+    table = Tensor("table", DType.FLOAT32, (10, 6), data=bytes(240))
+    tensors = (table, *(Tensor(name, dtype, (4,)) for name, dtype in names.items()))
+    nodes = tuple(Node(op, type(op).__name__, sources, (target,), i) for i, (op, sources, target) in enumerate(steps))
+    return Graph("g", tensors, nodes, ("x",), (steps[-1][2],))
+
+
+GATHER = Gather(0, (4,), None)
+
+
+@pytest.mark.parametrize(
+    ("steps", "last"),
+    [
+        pytest.param([(GATHER, ("table", "x"), "y")], 9, id="directly"),
+        pytest.param([(Cast(), ("x",), "i"), (GATHER, ("table", "i"), "y")], 9, id="cast"),
+        pytest.param(
+            [(Reshape((4,)), ("x",), "r"), (Cast(), ("r",), "i"), (replace(GATHER, axis=1), ("table", "i"), "y")],
+            5,
+            id="moved and cast",
+        ),
+        pytest.param([(EmbeddingLookup(), ("x", "table"), "y")], 9, id="lookup"),
+    ],
+)
+def test_indices_name_elements_that_are_there(steps: list[tuple[Op, tuple[str, ...], str]], last: int) -> None:
+    values = np.concatenate([s[0] for s in random_samples(chosen(*steps), 60, 0)])
+    assert (values.min(), values.max()) == (0, last)
 
 
 X, Y = np.zeros((1, 4, 4, 3), np.int8), np.ones((1, 4, 4, 3), np.int8)

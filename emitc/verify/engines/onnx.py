@@ -18,6 +18,7 @@ from emitc.verify.engines.contract import Array, InputType, TensorKey, check_inp
 from emitc.verify.engines.tensor_names import stated_name
 
 _HINT = "export the model for an older opset, or compare with --reference numpy"
+_RUN_HINT = "give inputs that the model takes with --vectors and --samples 0, or compare with --reference numpy"
 # The engine's names of element types that emitc's inputs may have.
 _DTYPES = {
     "tensor(float)": "float32",
@@ -71,7 +72,7 @@ class OnnxRuntimeEngine:
         types = self.input_types()
         expected = [(t, shape or array.shape) for (t, shape), array in zip(types, inputs, strict=False)]
         check_inputs(inputs, expected + types[len(expected) :])
-        with refusals(self.name, "run the model", _HINT):
+        with refusals(self.name, "run the model", _RUN_HINT):
             names = [i.name for i in self._session.get_inputs()]
             feeds = {name: np.array(array, order="C") for name, array in zip(names, inputs, strict=True)}
             outputs = self._session.run(self._outputs, feeds)

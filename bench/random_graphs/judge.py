@@ -137,13 +137,13 @@ def _compile(trial: Trial, folder: Path) -> None:
                     raise
                 trial.facts.setdefault("modes refused", []).append(f"{refused[0]}: {error.why}")
                 del trial.mode[_OPTIONAL[refused[0]]]
-        if "board" in trial.mode:
-            trial.image = compile_model(path, dataclasses.replace(options_of(trial.mode, name), package="platformio"))
         if "variant" in trial.mode:
             chosen = with_variants(options_of(trial.mode, name), trial.compiled, trial.mode)
             trial.facts["variants"] = [f"op{index}={variant}" for index, variant in chosen.variants]
             with contextlib.suppress(EmitcError):  # the variant does not take this operator: the cheapest kernel it is
                 trial.compiled = compile_model(path, chosen)
+        if "board" in trial.mode:
+            trial.image = compile_model(path, dataclasses.replace(trial.compiled.options, package="platformio"))
     except EmitcError as error:
         _refused(trial, error)
     finally:

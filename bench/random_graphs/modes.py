@@ -81,6 +81,8 @@ def draw_mode(
         mode["board"] = str(rng.choice(BOARDS))
         mode["target"] = load_board(mode["board"]).target
         mode.pop("io", None)
+        if chance(0.5):  # a kernel for another core is the same C with other macros, which only the board compiles
+            mode["variant"] = int(rng.integers(1 << 30))
     if chance(0.05):
         mode["split_weights"] = True
     if chance(0.1):

@@ -37,6 +37,8 @@ FULL = Clamp(-128, 127)
 _SHORT_SUM = 1 << 30
 """Sums below this may be doubled, which the multiplication that keeps the upper half needs."""
 LARGEST_SHIFT = 22
+_LARGEST_RESULT = 1 << 30
+"""From here on a shift or the addition of a zero point may wrap, so that larger sums give no larger outputs."""
 _JOINED_SUM = (1 << 23) - 3 * 128 * 128
 """A second sum of joined weights has 24 bits, with its sign; kernels may add up to three products of bytes later."""
 
@@ -252,7 +254,8 @@ def simplified(folded: FoldedWeights) -> FoldedWeights:
     if not scale.per_channel or not scale.q31:
         return folded
     outputs = scale.apply(folded.ends, y.zero_point, folded.problem.clamp, y.dtype).astype(np.int64)
-    constant = outputs[0] == outputs[1]
+    factors = np.array(scale.q31) * np.exp2(np.array(scale.shift) - 31.0)
+    constant = (outputs[0] == outputs[1]) & (np.abs(folded.ends).max(axis=0) * factors < _LARGEST_RESULT)
     if not constant.any():
         return folded
     # A multiplier of 1/2 and a shift by 1 divide by 4.

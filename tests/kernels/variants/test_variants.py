@@ -278,6 +278,14 @@ def _first(variant: str) -> Any:
     return patch.object(backend, "cost_of", lambda bound, target, row=None: 0.0 if row and row.name == variant else 1.0)
 
 
+@pytest.mark.parametrize("target", ["generic32", *TARGETS.values(), "rv32imac", "rv32imac_zve32x"])
+def test_sums_that_leave_their_type_when_they_are_shifted(target: str) -> None:
+    """The lowest and the highest sum of a channel may give one output then, and sums between them another one."""
+    scales = Scales(weights=(0.05, 0.04, 0.045, 0.055), factor=3e5)
+    proven = prove([conv_2d("wrapping", (1, 4, 4, 10), 4, (1, 1), scales=scales)], target=target)
+    proven.outcomes["wrapping"].check()
+
+
 @pytest.mark.parametrize(("target", "board"), [("rv32imac", "qemu_rv32"), ("cortex-m3", "qemu_m3")])
 def test_registers_of_an_emulated_core(target: str, board: str, tmp_path: Path) -> None:
     """RV32 has the loops over products and the limits of outputs in assembly, and nothing in C stands in for them.

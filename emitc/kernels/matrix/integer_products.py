@@ -155,7 +155,8 @@ def _by_columns(bound: BoundNode, variant: str) -> Layer | str:
     weights = tuple(layout(_constant_columns(bound, sizes)).tolist())
     comment = f"matrix by columns {sizes.columns}x{sizes.depth}, {order}"
     tables = tuple(
-        replace(table, values=weights, comment=comment) if table.role == "weights" else table for table in layer.tables
+        replace(table, values=weights, comment=comment, alignment=4) if table.role == "weights" else table
+        for table in layer.tables
     )
     unsigned = bound.input(A).dtype is DType.UINT8
     scratch = (Scratch("lowered", sizes.depth),) if unsigned else ()

@@ -65,7 +65,9 @@ EMITC_ALWAYS_INLINE void emitc_row_scaled_fpu(
     int32_t left = n;
 #if EMITC_FPU_ROWS
     for (left = n & 3, n >>= 2; n > 0; n--) {
-        __asm__("vldmia %0!, {s4-s7}\n\tvldmia %1!, {s8-s11}\n\tvldmia %2!, {s12-s15}\n\t"
+        /* Nothing may need the pointers afterwards, and the compiler would drop the stores with them. */
+        __asm__ volatile(
+                "vldmia %0!, {s4-s7}\n\tvldmia %1!, {s8-s11}\n\tvldmia %2!, {s12-s15}\n\t"
                 "vsub.f32 s4, s4, %4\n\tvsub.f32 s5, s5, %4\n\tvsub.f32 s6, s6, %4\n\tvsub.f32 s7, s7, %4\n\t"
                 "vmul.f32 s4, s4, %5\n\tvmul.f32 s5, s5, %5\n\tvmul.f32 s6, s6, %5\n\tvmul.f32 s7, s7, %5\n\t"
                 "vmul.f32 s4, s4, s8\n\tvmul.f32 s5, s5, s9\n\tvmul.f32 s6, s6, s10\n\tvmul.f32 s7, s7, s11\n\t"

@@ -349,7 +349,7 @@ def _in_rows(variant: str) -> Callable[[BoundNode], Layer]:
         for role, position, zero in (("w", W, _W_ZERO), ("r", R, _R_ZERO)):
             units = _units(_centred(bound, position, zero)[0])
             values = pack_dsp_blocks(units) if variant == "dsp" else units
-            tables[role] = replace(tables[role], values=tuple(values.reshape(-1).tolist()))
+            tables[role] = replace(tables[role], values=tuple(values.reshape(-1).tolist()), alignment=4)
         return replace(layer, template=f"{layer.template}_{variant}", tables=tuple(tables.values()))
 
     return lower_rows

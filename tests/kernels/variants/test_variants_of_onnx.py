@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -485,6 +486,28 @@ def test_functions_have_the_same_bits_on_cores_without_vectors(board: str, targe
 @emulated
 @pytest.mark.parametrize(("board", "variant"), [("qemu_m4", "dsp"), ("qemu_m55", "mve")])
 def test_matrices_of_bytes_in_a_file_begin_at_words(board: str, variant: str, tmp_path: Path) -> None:
-    """Both kernels load several words at once, which ends in a fault elsewhere; a compiler aligns what it prints by itself."""
+    """The kernels load several words at once, which ends in a fault elsewhere; a compiler aligns what it prints by itself."""
     cases = few("integer_products")
     assert result_on(board, TARGETS[variant], cases, variant, tmp_path / "file", weights="external").match
+
+
+@pytest.mark.parametrize("variant", ["dsp", "mve"])
+@pytest.mark.parametrize(("family", "arrays"), [("integer_products", "weights"), ("dynamic_lstm", "w|r")])
+def test_matrices_of_bytes_begin_at_words(family: str, arrays: str, variant: str, tmp_path: Path) -> None:
+    """GCC aligns them by itself with -O2, and not with -Os."""
+    file = tmp_path / "cases.onnx"
+    file.write_bytes(model_of(CASES[family]()).SerializeToString())
+    with preferring(variant):
+        compiled = compile_model(file, target=TARGETS[variant], name="cases")
+    kernels = {step.index for step in compiled.program.steps if step.variant == variant}
+    text = compiled.files["cases.c"].decode("ascii")
+    printed = re.findall(rf"(.*)static const int8_t op(\d+)_\w+_(?:{arrays})\[", text)
+    aligned = {before for before, index in printed if int(index) in kernels}
+    assert aligned == {"_Alignas(4) "}
+
+
+@emulated
+def test_a_layer_that_normalizes_one_row_stores_it(tmp_path: Path) -> None:
+    """Nothing reads the pointers after the only row, so that the compiler took the stores for useless."""
+    cases = [case for case in normalization_cases() if case.id == "1x64_constant"]
+    assert len(cases) == 1 and result_on("qemu_m4", "cortex-m4f", cases, "fpu", tmp_path / "row").match

@@ -77,7 +77,7 @@ def test_arrays_may_come_with_the_numbers() -> None:
     assert text is not None
     head, body = text.partition("EMITC_NOINLINE")[2].split("\n{\n")
     assert "factor" not in head
-    assert body.startswith("    const int32_t *const factor = trained->scale;\n")
+    assert body.startswith("    const int32_t *factor = trained->scale;\n")
     assert with_trained(STRUCT + HELPER + WITH_ARRAY, "k", TYPES, {3: "scale"}) is None
 
 

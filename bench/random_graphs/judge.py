@@ -130,9 +130,7 @@ def _compile(trial: Trial, folder: Path) -> None:
             try:
                 trial.compiled = compile_model(path, options_of(trial.mode, name))
             except EmitcError as error:
-                refused = [
-                    option for option, key in _OPTIONAL.items() if key in trial.mode and option in error.where.option
-                ]
+                refused = [o for o, key in _OPTIONAL.items() if key in trial.mode and o in error.where.option]
                 if not refused:
                     raise
                 trial.facts.setdefault("modes refused", []).append(f"{refused[0]}: {error.why}")
@@ -155,6 +153,7 @@ _OPTIONAL = {
     "--flash-budget": "flash_budget",
     "--input-rows": "input_rows",
     "--place": "places",
+    "--regions": "places",
     "--io": "io",
 }
 """Options that not every graph can have, and their names in a mode."""

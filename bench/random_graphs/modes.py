@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -60,6 +60,10 @@ def draw_mode(
         mode["regions"] = [["FAST", fast, 1.0], ["SLOW", 3 << 20, 4.0]]
         if chance(0.3):
             mode["stage_weights"] = "FAST"
+        if chance(0.3):
+            mode["regions"].insert(0, ["TINY", int(rng.choice((64, 300))), 0.5])
+        if chance(0.4):
+            mode["places"] = _places(rng, description, [name for name, _, _ in mode["regions"]])
         mode.pop("ram_budget", None)
     # No engine runs another interface, and sums of floats that are quantized again are within a step of the references only.
     quantized = any(value.scales for value in description.values) or any("Quantize" in n.op for n in description.nodes)
@@ -86,7 +90,8 @@ def draw_mode(
     if chance(0.05):
         mode["split_weights"] = True
     if chance(0.1):
-        mode["flash_budget"] = 1 << 24
+        constants = sum(len(value.data) for value in description.values if value.data is not None)
+        mode["flash_budget"] = 1 << 24 if chance(0.4) else 64 + math.ceil(constants * rng.uniform(1, 3))
     if chance(0.12) and "board" not in mode:
         mode["max_step_cycles"] = int(rng.choice((1, 300, 5000)))
     if chance(0.06) and "split_weights" not in mode:
@@ -107,6 +112,14 @@ def _has_vela() -> bool:
     return importlib.util.find_spec("ethosu") is not None
 
 
+def _places(rng: np.random.Generator, description: Description, regions: Sequence[str]) -> list[list[str]]:
+    """A region for each of one or two tensors, and sometimes for the weights."""
+    names = [value.name for value in description.values if not value.constant and value.dtype != "resource"]
+    chosen = rng.permutation(names)[: int(rng.integers(1, 3))]
+    places = [[str(name), str(rng.choice(regions))] for name in chosen]
+    return [*places, ["weights", "SLOW"]] if rng.random() < 0.2 else places
+
+
 def _budget(rng: np.random.Generator, description: Description) -> int:
     """Bytes between a little and all of what the computed tensors take."""
     sizes = [v.elements * (1 if v.dtype in ("bool", "resource") else np.dtype(v.dtype).itemsize)
@@ -121,6 +134,8 @@ def options_of(mode: Mode, name: str) -> Options:
         plain["disabled"] = frozenset(plain["disabled"])
     if "regions" in plain:
         plain["regions"] = tuple(Region(*region) for region in plain["regions"])
+    if "places" in plain:
+        plain["places"] = tuple((what, region) for what, region in plain["places"])
     return Options(name=name, **plain)
 
 
@@ -147,7 +162,7 @@ def simpler(mode: Mode) -> list[dict[str, Any]]:
         candidates.append({**mode, "target": "generic32"})
     if len(mode.get("disabled", ())) > 1:
         candidates += [{**mode, "disabled": [item]} for item in mode["disabled"]]
-    needs = {"stage_weights": "regions", "load_ahead": "stage_weights"}
+    needs = {"stage_weights": "regions", "places": "regions", "load_ahead": "stage_weights"}
     return [item for item in candidates if all(what in item for name, what in needs.items() if name in item)]
 
 

@@ -105,6 +105,17 @@ class Net:
         self._counter[0] += 1
         return f"{prefix}{self._counter[0]}"
 
+    def odd(self, probability: float) -> bool:
+        """True with that probability, for a form at a limit of its operator; whoever looks for these makes them likely."""
+        return self.rng.random() < probability
+
+    def spread(self, scales: Array) -> Array:
+        """The scales of channels, sometimes some of them far smaller or larger, as those of channels that training cut off."""
+        if not self.odd(0.05):
+            return scales
+        powers = self.data.uniform(-7, 3, len(scales)) * (self.data.random(len(scales)) < 0.5)
+        return np.asarray(scales * 10**powers, np.float32)
+
     def constant(self, value: Array) -> str:
         """The name of a constant: an initializer, which several operators may read, or the output of a Constant."""
         key = (value.dtype.name, value.shape, value.tobytes())
@@ -257,6 +268,8 @@ class Net:
             scale = 2.0 ** round(math.log2(scale))
         elif chance < 0.06:
             scale = float(np.float32(scale * self.rng.choice((1e-4, 1e-2, 1e2, 1e4))))
+        elif self.odd(0.02):
+            scale = float(np.float32(scale * 10 ** self.rng.uniform(-8, 8)))
         middle = 0 if info.min < 0 else (info.max + 1) // 2
         chance = self.rng.random()
         zero = middle if chance < 0.4 else self.rng.choice((info.min, info.max)) if chance < 0.5 else 0

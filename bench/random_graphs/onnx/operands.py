@@ -171,9 +171,12 @@ def weights(net: Net, shape: Sequence[int], axis: int, top: float = 1.0) -> Know
 
 def _codes(net: Net, shape: Sequence[int], axis: int, dtype: str, top: float) -> Known:
     codes = net.integers(shape, dtype)
+    if net.odd(0.04):
+        info = np.iinfo(dtype)
+        codes = net.data.choice(np.array([info.min, info.max, net.integers((), dtype)], dtype), tuple(shape))
     per_channel = net.opset >= 13 and net.rng.random() < 0.5 and len(shape) > 0
     count = shape[axis] if per_channel else 1
-    scales = np.float32(top / 127) * net.data.uniform(0.3, 1.2, count).astype(np.float32)
+    scales = net.spread(np.float32(top / 127) * net.data.uniform(0.3, 1.2, count).astype(np.float32))
     symmetric = net.rng.random() < 0.75
     zeros: Array = np.full(count, 0 if dtype == "int8" else 128, dtype)
     if not symmetric:
@@ -200,14 +203,15 @@ def bias(net: Net, count: int, x: Known, w: Known) -> Known | None:
     step = np.multiply(scale_x, scale_w, dtype=np.float32).reshape(-1)
     if len(step) not in (1, count):
         return net.constant_value(net.reals((count,), x.top), x.top)
-    codes = net.data.integers(-3000, 3000, count).astype(np.int32)
+    limit = 1 << 29 if net.odd(0.03) else 3000
+    codes = net.data.integers(-limit, limit, count).astype(np.int32)
     per_channel = len(step) > 1
     names = [net.constant(codes), net.constant(step if per_channel else step[0])]
     if net.rng.random() < 0.6:
         zeros = np.zeros(len(step), np.int32)
         names.append(net.constant(zeros if per_channel else zeros[0]))
     (made,) = net.add(
-        "DequantizeLinear", names, (FLOAT, (count,)), top=float(3000 * step.max()), exact=True, pool=False,
+        "DequantizeLinear", names, (FLOAT, (count,)), top=float(limit * step.max()), exact=True, pool=False,
         axis=0 if per_channel and net.opset >= 13 else None,
     )  # fmt: skip
     return made

@@ -205,7 +205,7 @@ def _codes_constant(net: Net, shape: Shape, dtype: str) -> str:
 def channel_scales(net: Net, count: int, dtype: str, top: float, per_channel: bool) -> tuple[Array, Array]:
     """Scales and zero points of weights; zero points that are not in the middle are the same for all."""
     number = count if per_channel else 1
-    scales = np.float32(top / 127) * net.data.uniform(0.3, 1.2, number).astype(np.float32)
+    scales = net.spread(np.float32(top / 127) * net.data.uniform(0.3, 1.2, number).astype(np.float32))
     zero = (0 if dtype == "int8" else 128) if net.rng.random() < 0.75 else int(net.integers((), dtype))
     zeros = np.full(number, zero, dtype)
     return (scales, zeros) if per_channel else (scales[0], zeros[0])

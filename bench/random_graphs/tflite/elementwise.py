@@ -77,10 +77,11 @@ def activation(d: GraphBuilder, dtype: str) -> str:
 
 @offers((*QUANTIZED, "float32", "int32", "int64"), "ADD", "SUB", weight=3.0)
 def add(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
-    a, b = ordered(d, x, partner(d, x))
+    far = x.dtype in QUANTIZED and d.odd(0.04)
+    a, b = ordered(d, x, partner(d, x, d.far(x), 1.0) if far else partner(d, x))
     shape = broadcast(a.shape, b.shape)
     fused = activation(d, x.dtype)
-    quantization = d.near(x, 0.5, 3.0)
+    quantization = d.far(x) if x.dtype in QUANTIZED and d.odd(0.04) else d.near(x, 0.5, 3.0)
     return [d.unary(op, (a, b), shape, x.dtype, quantization, fused_activation_function=fused, pot_scale_int16=False)]
 
 
@@ -198,7 +199,8 @@ def select(d: GraphBuilder, x: Value, op: str) -> Sequence[Value]:
 @offers((*QUANTIZED, "float32"), "RELU", "RELU6", weight=1.5)
 @offers(("int8", "uint8", "float32"), "RELU_N1_TO_1")
 def relu(d: GraphBuilder, x: Value, op: str = "RELU_N1_TO_1") -> Sequence[Value]:
-    return [d.unary(op, (x,), x.shape, x.dtype, d.near(x))]
+    to = d.far(x) if x.dtype in QUANTIZED and d.odd(0.05) else d.near(x)
+    return [d.unary(op, (x,), x.shape, x.dtype, to)]
 
 
 @offers(("int8", "int16", "float32"), "ABS")
@@ -251,7 +253,9 @@ def hard_swish(d: GraphBuilder, x: Value) -> Sequence[Value]:
 @offers((*QUANTIZED, "float32"), "LEAKY_RELU")
 def leaky_relu(d: GraphBuilder, x: Value) -> Sequence[Value]:
     alpha = d.pick((0.0, 0.01, 0.1, 0.3, 1.0, 1.5, -0.5))
-    return [d.unary("LEAKY_RELU", (x,), x.shape, x.dtype, d.near(x), alpha=alpha)]
+    alpha = d.pick((-1, 1)) * d.power(-6, 3) if d.odd(0.05) else alpha
+    to = d.far(x) if x.dtype in QUANTIZED and d.odd(0.05) else d.near(x)
+    return [d.unary("LEAKY_RELU", (x,), x.shape, x.dtype, to, alpha=alpha)]
 
 
 UNIT: dict[str, dict[str, Quantization]] = {
@@ -284,7 +288,8 @@ def prelu(d: GraphBuilder, x: Value) -> Sequence[Value]:
     )
     kind = "int8" if x.dtype == "int16" else x.dtype
     alpha = d.numbers(kind, shape, d.quantization(kind))
-    return [d.unary("PRELU", (x, alpha), broadcast(x.shape, shape), x.dtype, d.near(x))]
+    to = d.far(x) if x.dtype in QUANTIZED and d.odd(0.05) else d.near(x)
+    return [d.unary("PRELU", (x, alpha), broadcast(x.shape, shape), x.dtype, to)]
 
 
 @offers((*QUANTIZED, "float32", "int32"), "QUANTIZE", weight=1.5)
@@ -300,7 +305,7 @@ def quantize(d: GraphBuilder, x: Value) -> Sequence[Value]:
         raise Unfit
     quantization = d.quantization(dtype)
     if x.scales and dtype == x.dtype:
-        quantization = d.near(x)
+        quantization = d.far(x) if d.odd(0.05) else d.near(x)
     return [d.unary("QUANTIZE", (x,), x.shape, dtype, quantization)]
 
 

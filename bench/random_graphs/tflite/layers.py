@@ -22,6 +22,8 @@ from bench.random_graphs.tflite.graph_builder import (
 from emitc.ir import packed
 
 MOST_MACS = 600_000
+MOST_TERMS = 3000
+"""Products that a sum of a layer with a large bias may have, each of at most 2**15."""
 FLOATS = ("float32",)
 
 
@@ -62,6 +64,8 @@ def _dense_weights(d: GraphBuilder, x: Value, shape: Sequence[int], axis: int) -
         array[d.rng.random(shape) < 0.8] = 0
     if d.chance(0.1):
         array[...] = d.pick((-128, 127, 0))
+    if d.odd(0.04):
+        array = d.rng.choice(np.array([-128, 127, d.between(-128, 127)], np.int8), shape)
     return d.constant(array, scales_of(d, shape[axis], d.chance(0.65)), axis)
 
 
@@ -108,6 +112,8 @@ def bias(d: GraphBuilder, x: Value, w: Value, count: int) -> Value | None:
         return d.constant(d.rng.normal(0, 0.5, count).astype(np.float32))
     scales = tuple(float(np.float32(scale_of(x) * scale)) for scale in w.scales)
     limit = 1 << 24 if d.chance(0.05) else 3000
+    if d.odd(0.03):  # what the products add may not leave the type
+        limit = (1 << 31) - 1 - MOST_TERMS * (1 << 15) if x.dtype != "int16" else 1 << d.between(24, 40)
     array = d.rng.integers(-limit, limit + 1, count)
     if d.chance(0.04) and x.dtype == "int8" and len(scales) == 1:
         source = Value(d.name(), "int32", (count,), None, scales, (0,), bounds=(-limit, limit))
@@ -123,6 +129,8 @@ def result(d: GraphBuilder, x: Value, w: Value, terms: int) -> Quantization:
     _, points = d.quantization(x.dtype)
     typical = scale_of(x) * max(w.scales) * math.sqrt(terms) * 40
     factor = 10 ** d.rng.uniform(-3, 3) if d.chance(0.1) else 10 ** d.rng.uniform(-0.3, 0.6)
+    if d.odd(0.02):
+        factor = 10 ** d.rng.uniform(-8, 9)
     return (float(np.float32(typical * factor)),), points
 
 
@@ -149,7 +157,11 @@ def window(d: GraphBuilder, x: Value, most: int = 5) -> tuple[list[int], list[in
     for extent in x.shape[1:3]:
         limit = min(most, extent) if padding == "VALID" else most
         sizes.append(d.pick((1, 1, 2, 3, 3, 3, 5)) if limit >= 5 else d.between(1, max(1, limit)))
+    if d.odd(0.05):
+        sizes = [d.between(1, min(9, extent) if padding == "VALID" else 9) for extent in x.shape[1:3]]
     strides = [d.pick((1, 1, 1, 2, 3)) for _ in range(2)] if d.chance(0.5) else [d.pick((1, 2))] * 2
+    if d.odd(0.05):
+        strides = [d.between(1, 7) for _ in range(2)]
     dilations = [d.pick((1, 2, 3)) for _ in range(2)] if d.chance(0.12) else [1, 1]
     return sizes, strides, dilations, padding
 
@@ -176,7 +188,7 @@ def depthwise(d: GraphBuilder, x: Value) -> Sequence[Value]:
     x = image(d, x)
     n, height, width, channels = x.shape
     (kh, kw), (sh, sw), (dh, dw), padding = window(d, x)
-    if x.dtype != "float32":
+    if x.dtype != "float32" and not d.odd(0.05):
         sw = sh
     rows, columns = windowed(height, kh, sh, dh, padding), windowed(width, kw, sw, dw, padding)
     times = d.pick((1, 1, 1, 2, 3, 4))
@@ -219,7 +231,10 @@ def transpose_conv(d: GraphBuilder, x: Value) -> Sequence[Value]:
     padding = d.pick(("SAME", "VALID"))
     sizes = []
     for extent, size, stride in ((height, kh, sh), (width, kw, sw)):
-        sizes.append(extent * stride if padding == "SAME" else (extent - 1) * stride + max(size, stride))
+        full = extent * stride if padding == "SAME" else (extent - 1) * stride + max(size, stride)
+        least = (extent - 1) * stride + (1 if padding == "SAME" else size)
+        most = full if padding == "SAME" else extent * stride + size - 1
+        sizes.append(d.between(least, most) if d.odd(0.1) and least <= most else full)
     out = d.pick((1, 2, 3, 4, 8))
     if x.elements * out * kh * kw > MOST_MACS:
         raise Unfit
@@ -260,11 +275,12 @@ def batch_matmul(d: GraphBuilder, x: Value) -> Sequence[Value]:
     lead = x.shape[:-2]
     if d.chance(0.2):
         lead = tuple(1 for _ in lead)
+    if d.odd(0.05):
+        lead = tuple(d.between(1, 3) if e == 1 else d.pick((1, e)) for e in lead)
     inner = (columns, depth) if adj_y else (depth, columns)
     other = d.other(x.dtype, (*lead, *inner))
     scale: Quantization = d.quantization(x.dtype)
     y = other if other is not None and d.chance(0.7) else d.numbers(x.dtype, (*lead, *inner), scale)
     quantization = result(d, x, y, depth)
-    return [
-        d.unary("BATCH_MATMUL", (x, y), (*x.shape[:-2], rows, columns), x.dtype, quantization, adj_x=adj_x, adj_y=adj_y)
-    ]
+    shape = (*map(max, x.shape[:-2], lead), rows, columns)
+    return [d.unary("BATCH_MATMUL", (x, y), shape, x.dtype, quantization, adj_x=adj_x, adj_y=adj_y)]

@@ -29,12 +29,14 @@ def reduced(d: GraphBuilder, x: Value, op: str, quantization: Quantization) -> V
 
 @offers((*QUANTIZED, "float32"), "MEAN", weight=1.5)
 def mean(d: GraphBuilder, x: Value) -> Sequence[Value]:
-    return [reduced(d, x, "MEAN", d.near(x, 0.2, 1.5))]
+    to = d.far(x) if x.dtype in QUANTIZED and d.odd(0.05) else d.near(x, 0.2, 1.5)
+    return [reduced(d, x, "MEAN", to)]
 
 
 @offers((*QUANTIZED, "float32"), "SUM")
 def total(d: GraphBuilder, x: Value) -> Sequence[Value]:
-    return [reduced(d, x, "SUM", d.near(x, 1, 10))]
+    to = d.far(x) if x.dtype in QUANTIZED and d.odd(0.05) else d.near(x, 1, 10)
+    return [reduced(d, x, "SUM", to)]
 
 
 @offers(("int8", "int16", "float32", "int32", "int64"), "REDUCE_MAX", "REDUCE_MIN", weight=0.7)

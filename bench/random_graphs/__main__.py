@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from bench.random_graphs import campaign as running
+from bench.random_graphs import emulated
 from bench.random_graphs.engines import EngineProcess, preload
 from bench.random_graphs.formats import FORMATS, generate
 from bench.random_graphs.judge import prepared
@@ -38,10 +39,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--after", type=Path, help="a sum of this campaign: its graphs are counted and not judged again"
     )
+    parser.add_argument("--board", help="run the graphs on this emulated board, many in one image")
+    parser.add_argument("--level", default="-O2", help="optimization of the board's compiler, such as --level=-Os")
     parser.add_argument("--only", metavar="FORMAT:SEED:INDEX", help="run one case and say everything about it")
     options = parser.parse_args(arguments)
     if options.only:
         return _one(options.only)
+    if options.board:
+        return _emulated(options)
     names = tuple(sorted(FORMATS, reverse=True)) if options.format == "both" else (options.format,)
     with tempfile.TemporaryDirectory(prefix="random-graphs-") as scratch:
         folder = options.out or Path(scratch)
@@ -71,6 +76,18 @@ def libraries() -> dict[str, str]:
     of_wheel = str(folders[0]) if folders else ""
     places = {"cmsis-nn": of_wheel, "esp-nn": os.environ.get("ESP_NN_PATH", "")}
     return {name: place for name, place in places.items() if place}
+
+
+def _emulated(options: argparse.Namespace) -> int:
+    """The graphs on an emulated board; 1 where one of them failed there."""
+    names = sorted(FORMATS, reverse=True) if options.format == "both" else [options.format]
+    failures = 0
+    for name in names:
+        done = emulated.campaign(name, options.seed, -(-options.count // len(names)), options.board, options.level)
+        said, failed = emulated.report(done)
+        print(f"{name} on {options.board} with {options.level}: {said}")
+        failures += failed
+    return 1 if failures else 0
 
 
 def _one(name: str) -> int:

@@ -230,9 +230,9 @@ def _compare(trial: Trial, folder: Path) -> None:
         trial.close(*item.fault)
         return
     *outputs, again = item.outputs
-    wrong = _breaks(compiled, outputs, trial.expected)
+    wrong = broken_rule(compiled, outputs, trial.expected)
     # Where a tolerance applies, sums over what is within it may leave it in the references: the engine decides.
-    numpy_wrong = _breaks(compiled, outputs, trial.facts.pop("numpy"), only_exact=trial.engine != "numpy")
+    numpy_wrong = broken_rule(compiled, outputs, trial.facts.pop("numpy"), only_exact=trial.engine != "numpy")
     if any(a.tobytes() != b.tobytes() for a, b in zip(again, outputs[0], strict=True)):
         trial.close("reset", "after a reset the first answer is another one")
     if not wrong and not numpy_wrong:
@@ -287,7 +287,7 @@ def calls_hardware(trial: Trial) -> bool:
     return trial.compiled is not None and bool(trial.compiled.host_hooks())
 
 
-def _breaks(
+def broken_rule(
     compiled: Compiled, actual: Sequence[Sequence[Array]], expected: Sequence[Sequence[Array]], only_exact: bool = False
 ) -> str:
     """The first output that breaks its rule; "" where none does. only_exact: look at those alone that have no tolerance."""

@@ -56,14 +56,7 @@ def draw_mode(
         count = int(rng.integers(1, 4))
         mode["disabled"] = sorted({str(rng.choice(SWITCHES)) for _ in range(count)})
     if chance(0.08):
-        fast = int(rng.choice((256, 1024, 6 << 10)))
-        mode["regions"] = [["FAST", fast, 1.0], ["SLOW", 3 << 20, 4.0]]
-        if chance(0.3):
-            mode["stage_weights"] = "FAST"
-        if chance(0.3):
-            mode["regions"].insert(0, ["TINY", int(rng.choice((64, 300))), 0.5])
-        if chance(0.4):
-            mode["places"] = _places(rng, description, [name for name, _, _ in mode["regions"]])
+        mode |= _regions(rng, description)
         mode.pop("ram_budget", None)
     # No engine runs another interface, and sums of floats that are quantized again are within a step of the references only.
     quantized = any(value.scales for value in description.values) or any("Quantize" in n.op for n in description.nodes)
@@ -110,6 +103,19 @@ BOARD_CHANCE = 0.003
 @cache
 def _has_vela() -> bool:
     return importlib.util.find_spec("ethosu") is not None
+
+
+def _regions(rng: np.random.Generator, description: Description) -> dict[str, Any]:
+    """Two or three regions, and sometimes copies of weights in one of them, or places of tensors."""
+    regions = [["FAST", int(rng.choice((256, 1024, 6 << 10))), 1.0], ["SLOW", 3 << 20, 4.0]]
+    mode: dict[str, Any] = {"regions": regions}
+    if rng.random() < 0.3:
+        mode["stage_weights"] = "FAST"
+    if rng.random() < 0.3:
+        regions.insert(0, ["TINY", int(rng.choice((64, 300))), 0.5])
+    if rng.random() < 0.4:
+        mode["places"] = _places(rng, description, [str(name) for name, _, _ in regions])
+    return mode
 
 
 def _places(rng: np.random.Generator, description: Description, regions: Sequence[str]) -> list[list[str]]:

@@ -84,19 +84,11 @@ class Builds:
 
     def _build(self, items: Sequence[Item]) -> str | None:
         """What the compiler said where it failed."""
-        unit = Unit()
-        runtime: dict[str, bytes] = {}
-        for item in items:
-            files = {n: data for n, data in item.compiled.files.items() if n.endswith((".h", ".c"))}
-            name = item.compiled.program.name
-            own = [file for file in files if not file.startswith("emitc_")]
-            runtime |= {file: data for file, data in files.items() if file.startswith("emitc_")}
-            ordered = sorted(own, key=lambda file: (file != f"{name}.h", not file.endswith(".h"), file))
-            unit.add([files[file].decode() for file in ordered], frozenset(own))
+        unit, runtime = unit_of(items)
         for file, data in runtime.items():
             (self.folder / file).write_bytes(data)
         shared = self._shared(runtime)
-        (self.folder / "batch.c").write_text(unit.text() + _program(items))
+        (self.folder / "batch.c").write_text(unit + _program(items))
         support = items[0].compiled.support("host")
         command = [
             *COMPILER,
@@ -152,13 +144,7 @@ class Builds:
 
     def _execute(self, items: Sequence[Item]) -> None:
         places = _places(items)
-        data = b"".join(
-            np.ascontiguousarray(value, dtype).tobytes()
-            for item in items
-            for case in item.cases
-            for (dtype, _), value in zip(item.interface.inputs, case, strict=True)
-        )
-        (self.folder / "inputs").write_bytes(data)
+        (self.folder / "inputs").write_bytes(joined_inputs(items))
         (self.folder / "outputs").write_bytes(bytes(places[-1][1]))
         (self.folder / "status").write_bytes(bytes(len(items)))
         first = 0
@@ -188,6 +174,37 @@ class Builds:
             speaking._traps = ()
             speaking.run([alone])
         return alone.fault[1] if alone.fault else "undefined behaviour in the program of many graphs, not in its own"
+
+
+def unit_of(items: Sequence[Item]) -> tuple[str, dict[str, bytes]]:
+    """The C of all items as one translation unit, and the files that they share."""
+    unit = Unit()
+    runtime: dict[str, bytes] = {}
+    for item in items:
+        files = {n: data for n, data in item.compiled.files.items() if n.endswith((".h", ".c"))}
+        name = item.compiled.program.name
+        own = [file for file in files if not file.startswith("emitc_")]
+        runtime |= {file: data for file, data in files.items() if file.startswith("emitc_")}
+        ordered = sorted(own, key=lambda file: (file != f"{name}.h", not file.endswith(".h"), file))
+        unit.add([files[file].decode() for file in ordered], frozenset(own))
+    return unit.text(), runtime
+
+
+def joined_inputs(items: Sequence[Item]) -> bytes:
+    """The inputs of all cases of all items, as their models take them."""
+    return b"".join(
+        np.ascontiguousarray(value, dtype).tobytes()
+        for item in items
+        for case in item.cases
+        for (dtype, _), value in zip(item.interface.inputs, case, strict=True)
+    )
+
+
+def rows_of(items: Sequence[Item]) -> tuple[list[str], str]:
+    """The adapters of each model, and the table of the models, as harness.h has them."""
+    rows = [_model(i, item, *place) for i, (item, place) in enumerate(zip(items, _places(items), strict=False))]
+    table = "static const struct harness_model models[] = {\n" + ",\n".join(row for _, row in rows) + "\n};"
+    return [adapters for adapters, _ in rows], table
 
 
 def _called(
@@ -246,9 +263,8 @@ def _program(items: Sequence[Item]) -> str:
     """The harness, what it calls for each model, and the table of the models."""
     parts = ['#include "harness.h"']
     parts += [host_dma.SOURCE] if any(item.interface.loads_ahead for item in items) else []
-    rows = [_model(i, item, *place) for i, (item, place) in enumerate(zip(items, _places(items), strict=False))]
-    parts += [adapters for adapters, _ in rows]
-    parts.append("static const struct harness_model models[] = {\n" + ",\n".join(row for _, row in rows) + "\n};")
+    adapters, table = rows_of(items)
+    parts += [*adapters, table]
     parts.append(
         f"int main(int argc, char **argv)\n{{\n    return harness_run(models, {len(items)}, argc, argv);\n}}\n"
     )

@@ -170,10 +170,7 @@ class GraphBuilder:
         """One operator that moves elements of its first operand: same type and quantization."""
         x = inputs[0]
         assert x is not None
-        stated = (x.scales, x.zero_points)
-        if x.dtype in QUANTIZED and x.scales and self.odd(0.02):  # the engine copies the bytes, whatever they stand for
-            stated = self.near(x)
-        return self.unary(op, inputs, shape, x.dtype, stated, **attributes)
+        return self.unary(op, inputs, shape, x.dtype, (x.scales, x.zero_points), **attributes)
 
     # ---- fitting ----
 

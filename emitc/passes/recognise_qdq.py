@@ -354,12 +354,15 @@ class _Sweep:
         return tuple(names)
 
     def bias_of(self, node: Node, add: Node) -> Array | None:
-        """The constant of an Add after an operator, where it is one value per output channel."""
+        """The constant of an Add after an operator, where it is one value per output channel and leaves the shape as it is."""
         own = self.work.current(node.outputs[0])
         others = [name for name in add.inputs if self.work.current(name) != own]
         value = self.constant(others[0]) if len(others) == 1 else None
-        channels = self.work.tensors[own].shape[-1]
-        if value is None or value.size not in (1, channels) or (value.size > 1 and value.shape[-1] != channels):
+        shape = self.work.tensors[own].shape
+        if value is None or self.work.tensors[add.outputs[0]].shape != shape:
+            return None
+        channels = shape[-1]
+        if value.size not in (1, channels) or (value.size > 1 and value.shape[-1] != channels):
             return None
         return np.broadcast_to(value.reshape(-1), (channels,))
 

@@ -212,12 +212,19 @@ def test_relus_that_keep_the_steps_merge_into_the_operator_before_them(
         check_same(before, after, inputs_of(before, seed))
 
 
+def bias_with_dimensions(net: OnnxNet) -> None:
+    """An Add whose constant of one value for each output has more dimensions than the product: so has the sum."""
+    y = net.op("MatMul", x(net, 2, 6), net.weights((6, 5)))
+    end(net, net.op("Add", y, net.constant(np.linspace(0, 1, 5).astype(np.float32).reshape(1, 1, 5))))
+
+
 def row_of_reals(net: OnnxNet) -> None:
     end(net, net.op("Add", x(net), net.constant(np.linspace(0, 1, 6).astype(np.float32))))
 
 
 FLOAT: dict[str, tuple[Callable[[OnnxNet], None], str, str]] = {
     "not_quantized": (lambda n: n.output(n.conv(x(n), (4, 4, 3, 3))), "Conv2D", "its result is not quantized"),
+    "bias_with_dimensions": (bias_with_dimensions, "FullyConnected", "its result is not quantized"),
     "read_twice": (seen_twice, "Conv2D", "its result is not quantized"),
     "float_operand": (row_of_reals, "Add", "an operand is a constant in float32"),
     "computed_filters": (

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from emitc.backends.partition import Partition
 from emitc.ir import BoundNode, DType, Tensor
+from emitc.kernels.mac.accumulation import BIAS, WEIGHTS
 from emitc.layer import Layer
 from emitc.target import FEATURES
 
@@ -21,7 +22,7 @@ Moments = tuple[Channels, Channels]
 _INPUT = (0.0, 1.0 / 3.0)
 """Mean and variance of the samples of `emitc.verify.reference`: from -1 to 1."""
 _PRODUCTS = ("conv_2d", "depthwise", "fully_connected", "matmul", "gemm")
-"""Kernels whose first constant is weights of the input's channels, and whose second one is a bias."""
+"""Kernels of which one of the first two operands is weights of the other one's channels, and the third one a bias."""
 _DENSITY = 0.3989422804014327
 """1 / sqrt(2 pi)."""
 
@@ -69,17 +70,17 @@ def _of(tensor: Tensor, known: dict[str, Moments]) -> Moments:
 def _moments(bound: BoundNode, known: dict[str, Moments], kernel: str) -> Moments:
     """Of a node's first output, before its limits."""
     tensors = [tensor for tensor in bound.inputs if tensor is not None and tensor.data is None]
-    constants = [
-        np.frombuffer(tensor.data, "<f4").astype(np.float64).reshape(tensor.shape)
-        for tensor in bound.inputs
+    constants = {
+        position: np.frombuffer(tensor.data, "<f4").astype(np.float64).reshape(tensor.shape)
+        for position, tensor in enumerate(bound.inputs)
         if tensor is not None and tensor.data is not None and tensor.dtype is DType.FLOAT32
-    ]
+    }
+    weights, bias = constants.get(0, constants.get(WEIGHTS)), constants.get(BIAS)
     inputs = [_of(tensor, known) for tensor in tensors]
     channels = bound.output.shape[-1] if bound.output.shape else 1
-    if inputs and constants and kernel.startswith(_PRODUCTS):
-        mean, variance = weighted(inputs[0], constants[0], channels)
-        has_bias = len(constants) > 1 and constants[1].size == channels
-        return mean + (constants[1].reshape(-1) if has_bias else 0.0), variance
+    if inputs and weights is not None and weights.ndim > 1 and kernel.startswith(_PRODUCTS):
+        mean, variance = weighted(inputs[0], weights, channels)
+        return mean + (bias.reshape(-1) if bias is not None and bias.size == channels else 0.0), variance
     if len(inputs) == 2 and len(inputs[0][0]) == len(inputs[1][0]) == channels:
         return inputs[0][0] + inputs[1][0], inputs[0][1] + inputs[1][1]
     return _of(bound.output, {bound.output.name: inputs[0]} if inputs else {})

@@ -22,6 +22,7 @@ from emitc.explore.layer_cycles import layer_works
 from emitc.explore.layer_work import inner, met
 from emitc.explore.zero_share import limited, weighted, zero_shares
 from emitc.target import load_target
+from tests.support.models.onnx_net import OnnxNet
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 NETS = ("kws_ref_int8", "person_detect_int8", "mww_hey_jarvis_v2")
@@ -241,6 +242,21 @@ def test_float_layers_have_the_share_of_zeros_of_their_inputs() -> None:
     assert first["zero_work"] == 0.0 < first["other_work"]
     assert third["zero_work"] / (third["zero_work"] + third["other_work"]) in shares.values()
     assert len(shares) > 10 and all(0 < share < 1 for share in shares.values())
+
+
+@pytest.mark.parametrize("operator", ["Conv", "MatMul"])
+def test_the_share_of_zeros_takes_nothing_else_for_weights(operator: str, tmp_path: Path) -> None:
+    """A constant bias is no weights, and a vector has none for each channel."""
+    net = OnnxNet()
+    if operator == "Conv":
+        bias = net.constant(np.ones(2, np.float32))
+        y = net.op("Conv", net.input((1, 2, 4, 4)), net.input((2, 2, 1, 1)), bias)
+    else:
+        y = net.op("MatMul", net.input((4, 4)), net.constant(np.ones(4, np.float32)))
+    net.output(net.op("Relu", y))
+    (tmp_path / "net.onnx").write_bytes(net.serialized())
+    model = emitc.compile_model(tmp_path / "net.onnx", target="cortex-m3")
+    assert all(0 < share < 1 for share in zero_shares(model.partition).values())
 
 
 def test_an_error_is_a_share_of_the_count_that_the_row_names() -> None:

@@ -31,7 +31,7 @@ else:
         """
 
         def made(cls: _Class) -> _Class:
-            own = set(vars(cls))
+            own = {name for name, value in vars(cls).items() if name != "__hash__" or value is not None}
             cls = _with_fields(cls, frozen=frozen, slots=slots, kw_only=kw_only)
             methods = {"__init__": _constructor(cls, frozen=frozen)}
             if repr:
@@ -117,9 +117,11 @@ def _values(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _comparisons(cls: type, *, hashed: bool, order: bool) -> dict[str, Any]:
-    """The methods that compare two objects of one class by their fields, and the hash of the same fields, or None."""
-    compared = [one for one in fields(cls) if one.compare]
-    values = _values([one.name for one in compared])
+    """The methods that compare two objects of one class by their fields, and the hash of these fields, or None.
+
+    A field may say of itself that it counts for one of the two alone.
+    """
+    values = _values([one.name for one in fields(cls) if one.compare])
 
     def comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Any, object], bool]:
         def method(self: Any, other: object) -> bool:
@@ -129,7 +131,7 @@ def _comparisons(cls: type, *, hashed: bool, order: bool) -> dict[str, Any]:
 
     methods: dict[str, Any] = {"__eq__": comparison(operator.eq), "__hash__": None}
     if hashed:
-        hashed_values = _values([one.name for one in compared if one.hash is not False])
+        hashed_values = _values([one.name for one in fields(cls) if (one.compare if one.hash is None else one.hash)])
         methods["__hash__"] = lambda self: hash(hashed_values(self))
     if order:
         methods |= {f"__{name}__": comparison(getattr(operator, name)) for name in ("lt", "le", "gt", "ge")}

@@ -80,7 +80,17 @@ def _define(dataclass: Callable[..., Any]) -> dict[str, Any]:
         def __hash__(self) -> int:
             return 5
 
-    return {made.__name__: made for made in (Base, Derived, Computed, Ordered, Empty, Open, Same, Own)}
+    @dataclass(frozen=True, slots=True)
+    class Equal:
+        """It says itself what is equal, and the class has its hash of one field that does not count for that."""
+
+        x: int
+        hashed: int = dataclasses.field(default=3, compare=False, hash=True)
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, type(self)) and other.x == self.x
+
+    return {made.__name__: made for made in (Base, Derived, Computed, Ordered, Empty, Open, Same, Own, Equal)}
 
 
 STANDARD, MADE = _define(dataclasses.dataclass), _define(records.dataclass)
@@ -93,6 +103,7 @@ ARGUMENTS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     "Open": [((), {}), ((3,), {}), ((3,), {})],
     "Same": [((), {}), ((1,), {})],
     "Own": [((1.5,), {}), ((2.5,), {})],
+    "Equal": [((1,), {}), ((1, 4), {}), ((1, 4), {}), ((2,), {})],
 }
 """Calls of each class: some of them are wrong."""
 

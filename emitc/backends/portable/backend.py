@@ -275,10 +275,8 @@ def faster_targets(nodes: Iterable[BoundNode], known: Known, *, small: bool) -> 
     by_features.pop((), None)
     costs: dict[tuple[str, ...], list[tuple[float, float]]] = {features: [] for features in by_features}
     for bound, *others in _alike(nodes):
-        own_known, count = (
-            known.of(bound.node.index),
-            1 + len(others),
-        )  # variants of a node share most of what they compute
+        own_known = known.of(bound.node.index)  # variants of a node share most of what they compute
+        count = 1 + len(others)
         for features, (target, *_) in by_features.items():
             own = Portable(Settings(target, small=small), own_known)
             costs[features].append((count * cost_of(bound, target), count * own.least_cost(bound)))

@@ -26,7 +26,7 @@ def _permuted(shape: Shape, permutation: tuple[int, ...]) -> Shape:
     return tuple(shape[i] for i in permutation)
 
 
-def constant_behind(rewriter: SourceRewriter, producers: dict[int, RewriterNode], index: int) -> bool:
+def constant_or_dequantized(rewriter: SourceRewriter, producers: dict[int, RewriterNode], index: int) -> bool:
     """Whether a tensor is a constant, or one dequantized."""
     producer = producers.get(index)
     if producer is not None and producer.kind == "Dequantize":
@@ -73,7 +73,7 @@ class _Layout:
             q = q if q is None or q.per_tensor else replace(q, axis=permutation.index(q.axis))
             return self.rewriter.tensor(f"{tensor.name}_weights", tensor.dtype, data.shape, q, data)
         producer = self.producers.get(index)
-        if producer and producer.kind == "Dequantize" and constant_behind(self.rewriter, self.producers, index):
+        if producer and producer.kind == "Dequantize" and constant_or_dequantized(self.rewriter, self.producers, index):
             inner = self.weights(producer.inputs[0], shape, permutation, name)
             output = self.rewriter.tensor(f"{tensor.name}_weights", tensor.dtype, _permuted(shape, permutation))
             self.nodes.append(self.rewriter.node("Dequantize", producer.name, [inner], [output]))
@@ -129,7 +129,7 @@ class _Layout:
         shape = w.shape if rank == 4 else (w.shape[0], w.shape[1], 1, w.shape[2])
         group = node.attributes.get("group", 1)
         depthwise = node.kind == "Conv" and group == channels and channels > 1 and w.shape[1] == 1
-        if depthwise and constant_behind(self.rewriter, self.producers, w.index):
+        if depthwise and constant_or_dequantized(self.rewriter, self.producers, w.index):
             node.kind = "DepthwiseConv"
             node.inputs[1] = self.weights(w.index, shape, (1, 2, 3, 0), node.name)
         else:
@@ -139,7 +139,7 @@ class _Layout:
         """A product with a constant matrix becomes a fully connected layer, its matrix turned to [O, I]."""
         rewriter = self.rewriter
         a, b = (rewriter.tensors[node.inputs[i]] for i in (0, 1))
-        constant = constant_behind(rewriter, self.producers, b.index)
+        constant = constant_or_dequantized(rewriter, self.producers, b.index)
         gemm = node.kind == "Gemm"
         plain = not gemm or (node.attributes.get("alpha", 1.0) == 1.0 and node.attributes.get("beta", 1.0) == 1.0)
         if not constant or not plain or len(b.shape) != 2 or len(a.shape) < 2:

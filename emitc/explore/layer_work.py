@@ -47,7 +47,7 @@ def work_of(bound: BoundNode, layer: Layer, shared: bool, runs: int = 1, zeros: 
     copies: bytes, and runs of them that lie together. Of windows, and of products of matrices as far as they have it: pixels;
     taps and gathered: positions and values of the input that windows meet; tap_rows: rows of windows; lines: output rows;
     channels, weights: of the filters; edge: pixels whose windows reach out of the input; inside_work: products without
-    padding; and what loops over several channels, pixels or values leave over. `group_work` and `vector_work` say more.
+    padding; and what loops over several channels, pixels or values leave over. `emitc.explore.kernel_work` says more.
     """
     outputs = sum(tensor.elements for tensor in bound.outputs)
     channels = max(1, bound.output.shape[-1] if bound.output.shape else 1)
@@ -77,7 +77,7 @@ def work_of(bound: BoundNode, layer: Layer, shared: bool, runs: int = 1, zeros: 
 
 
 def _by_groups(work: Mapping[str, float]) -> dict[str, float]:
-    """Rows, outputs and products of kernels whose groups `quad_work` counts; no number of elements says what they do."""
+    """Rows, outputs and products of kernels whose groups `kernel_work` counts. No number of elements says what these do."""
     names = ("quads", "quad_outputs", "quad_pairs" if "quad_pairs" in work else "quad_products")
     names = ("four_rows", "four_outputs", "four_work") if "four_work" in work else names
     if names[0] not in work:

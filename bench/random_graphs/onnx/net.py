@@ -114,7 +114,7 @@ class Net:
         if not self.odd(0.05):
             return scales
         powers = self.data.uniform(-7, 3, len(scales)) * (self.data.random(len(scales)) < 0.5)
-        return np.asarray(scales * 10**powers, np.float32)
+        return np.asarray(scales.astype(np.float64) * 10**powers, np.float32)
 
     def constant(self, value: Array) -> str:
         """The name of a constant: an initializer, which several operators may read, or the output of a Constant."""

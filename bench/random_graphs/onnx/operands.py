@@ -165,7 +165,10 @@ def weights(net: Net, shape: Sequence[int], axis: int, top: float = 1.0) -> Know
     if turned:
         net.rng.shuffle(order)
     stored = tuple(shape[order.index(i)] for i in range(len(shape))) if turned else tuple(shape)
-    value = _codes(net, stored, order[axis] if turned else axis, dtype, top)
+    scaled = order[axis] if turned else axis
+    if net.rng.random() < 0.06:  # one scale per input channel, say, with which the operator stays in float32
+        scaled = net.rng.randrange(len(stored))
+    value = _codes(net, stored, scaled, dtype, top)
     return same(net, "Transpose", [value], value, tuple(shape), perm=order, pool=False) if turned else value
 
 

@@ -1,6 +1,6 @@
 """Random graphs on an emulated board, many in one image: what compilers make of assembly, of alignment and of other word sizes.
 
-The host compiles plain C in the place of assembly. Here the compiler of the board's core builds the packages, with constants
+The host compiles plain C instead of assembly. Here the compiler of the board's core builds the packages, with constants
 where they fall, and QEMU runs them. Expected are the outputs of the numpy references or those of the host, by the rules of
 `emitc verify`.
 """

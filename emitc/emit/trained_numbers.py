@@ -130,9 +130,8 @@ def _without_arrays(body: str, arrays: Mapping[int, str]) -> str | None:
         declared = _ARRAY.fullmatch(parameters[place]) if place < len(parameters) else None
         if declared is None:
             return None
-        lines.append(
-            f"    const {declared[1]} *{declared[2]} = {_NUMBERS}->{member};\n"
-        )  # the kernel may move its parameter
+        # Not a constant pointer: the kernel may move its parameter.
+        lines.append(f"    const {declared[1]} *{declared[2]} = {_NUMBERS}->{member};\n")
     kept = ",".join(parameter for place, parameter in enumerate(parameters) if place not in arrays)
     return f"{kept}{body[end:]}".replace("\n{\n", "\n{\n" + "".join(lines), 1)
 

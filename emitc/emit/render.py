@@ -23,6 +23,7 @@ from emitc.emit.wrap import wrapped
 from emitc.errors import EmitcError, Where, first_name
 from emitc.layer import PLAIN, Formula, KernelSpec, Param
 from emitc.program import Program, Step, c_names
+from emitc.program.weights import ARGUMENT
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 BACKENDS = Path(__file__).resolve().parent.parent / "backends"
@@ -206,11 +207,19 @@ def _parts(program: Program) -> tuple[str, str]:
         own = [other for other in program.every_step if other.kernel == step.kernel]
         kernel, texts = _with_trained(program, own) or (
             _kernel(program, step),
-            [_layer(program, other) for other in own],
+            [_with_every_parameter_read(_layer(program, other), other) for other in own],
         )
         kernels.append(kernel)
         layers |= {other.name: text for other, text in zip(own, texts, strict=True)}
     return "\n\n".join(kernels), "\n\n".join(layers[step.name] for step in program.every_step)
+
+
+def _with_every_parameter_read(text: str, step: Step) -> str:
+    """The text of a layer whose function reads the pointer to the weights, which it may take for its caller's macros alone."""
+    head, named, body = text.rpartition(f" {step.name}({step.weights_leading}")
+    if not step.weights_leading or not named or re.search(rf"\b{ARGUMENT}\b", body):
+        return text
+    return head + named + body.replace("\n{\n", f"\n{{\n    (void){ARGUMENT};\n", 1)
 
 
 def _with_trained(program: Program, steps: Sequence[Step]) -> tuple[str, list[str]] | None:

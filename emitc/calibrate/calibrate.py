@@ -207,6 +207,8 @@ _PER_CHANNEL_OPSET = 13
 """From here on QuantizeLinear and DequantizeLinear know scales per channel."""
 _INITIALIZERS_ALONE = 4
 """From this version of the format on an initializer need not be an input."""
+_PAD_OPSET = 11
+"""From here on Pad takes its widths from an input."""
 _OPSET, _IR_VERSION = 17, 8
 """Of ONNX 1.12 and 1.10."""
 
@@ -253,6 +255,39 @@ def _modernise(path: Path) -> bool:
     return True
 
 
+def _with_separate_padding(model: bytes) -> bytes:
+    """The model with a Pad before each Conv whose padding is as wide as its window, for which emitc has no code.
+
+    The engine merges a Pad with the Conv that reads it, whatever the width.
+    """
+    onnx = package("onnx")
+    message = onnx.load_from_string(model)
+    opset = max((entry.version for entry in message.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    weights = {tensor.name: tuple(tensor.dims) for tensor in message.graph.initializer}
+    nodes = list(message.graph.node)
+    separated = []
+    for index, node in enumerate(nodes):
+        numbers = {a.name: list(a.ints) for a in node.attribute if a.name in ("pads", "dilations")}
+        window = weights.get(node.input[1], ())[2:] if node.op_type == "Conv" else ()
+        pads, dilations = numbers.get("pads", []), numbers.get("dilations", [1] * len(window))
+        reach = [(size - 1) * dilation + 1 for size, dilation in zip(window, dilations, strict=False)]
+        if opset < _PAD_OPSET or not any(pad >= most for pad, most in zip(pads, reach * 2, strict=False)):
+            separated.append(node)
+            continue
+        name = f"{node.input[0]}_padded_{index}"
+        rank = len(reach)
+        widths = np.array([0, 0, *pads[:rank], 0, 0, *pads[rank:]], np.int64)
+        message.graph.initializer.append(onnx.numpy_helper.from_array(widths, f"{name}_widths"))
+        separated += [onnx.helper.make_node("Pad", [node.input[0], f"{name}_widths"], [name], name), node]
+        node.input[0] = name
+        next(a for a in node.attribute if a.name == "pads").ints[:] = [0] * len(pads)
+    if len(separated) == len(nodes):
+        return model
+    del message.graph.node[:]
+    message.graph.node.extend(separated)
+    return bytes(onnx.shape_inference.infer_shapes(message).SerializeToString())
+
+
 def _compiles(made: Path, shapes: dict[str, Shape]) -> bool:
     """Whether a quantized model has code. shapes: of its inputs."""
     try:
@@ -292,7 +327,7 @@ class FloatModel:
         with _silent(path):
             preprocess(str(unprepared), str(prepared), skip_symbolic_shape=True)
             self._per_channel = _modernise(prepared)
-        self._prepared = prepared.read_bytes()
+        self._prepared = _with_separate_padding(prepared.read_bytes())
 
     @property
     def message(self) -> Any:

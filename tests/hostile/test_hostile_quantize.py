@@ -247,3 +247,31 @@ def test_a_batch_normalization_is_merged_or_compiled(merges: bool, tmp_path: Pat
     types = [node.op_type for node in onnx.load(tmp_path / "q.onnx").graph.node]
     assert types.count("BatchNormalization") == (0 if merges else 1)
     assert verification.verify(compile_model(tmp_path / "q.onnx"), samples=4).match
+
+
+@pytest.mark.parametrize(("kernel", "dilation"), [(1, 1), (2, 1), (2, 2), (3, 1)])
+def test_padding_as_wide_as_the_window_stays_an_operator(kernel: int, dilation: int, tmp_path: Path) -> None:
+    """The engine merges a Pad of any width with the Conv that reads it."""
+    rng = np.random.default_rng(4)
+    arrays = {
+        "w": rng.normal(size=(4, 3, kernel, kernel)).astype(np.float32),
+        "widths": np.array([0, 0, 1, 0, 0, 0, 2, 2], np.int64),
+    }
+    graph = helper.make_graph(
+        [
+            helper.make_node("Pad", ["x", "widths"], ["p"]),
+            helper.make_node("Conv", ["p", "w"], ["c"], dilations=[dilation, dilation]),
+            helper.make_node("Relu", ["c"], ["y"]),
+        ],
+        "padded",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 3, 6, 6))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    np.savez(tmp_path / "c.npz", x=rng.normal(size=(20, 3, 6, 6)).astype(np.float32))
+    quantize_model(tmp_path / "m.onnx", tmp_path / "c.npz", tmp_path / "q.onnx")
+    types = [node.op_type for node in onnx.load(tmp_path / "q.onnx").graph.node]
+    assert types.count("Pad") == ((kernel - 1) * dilation < 2)
+    assert verification.verify(compile_model(tmp_path / "q.onnx"), samples=4).match

@@ -54,7 +54,7 @@ def gemm(net: Net) -> None:
 
 
 def matmul(net: Net) -> None:
-    """MatMul of any ranks, by weights or by a computed matrix."""
+    """MatMul of any ranks, by weights or by a computed matrix, sometimes with a bias, which may have more dimensions."""
     a = ranked(net, (1, 2, 2, 3, 3, 4))
     depth = a.shape[-1]
     if net.rng.random() < 0.35:
@@ -80,7 +80,14 @@ def matmul(net: Net) -> None:
     shape = (*outer, *rows, *columns_of)
     if math.prod(shape) * depth > 2_000_000:
         raise Unfit
-    result(net, "MatMul", [a, b], shape, a.top * b.top * math.sqrt(depth) * 0.6)
+    top = a.top * b.top * math.sqrt(depth) * 0.6
+    if not columns_of or net.rng.random() < 0.7:
+        result(net, "MatMul", [a, b], shape, top)
+        return
+    (product,) = net.add("MatMul", [a, b], (FLOAT, shape), top=top, pool=False)
+    dimensions = (*(1,) * net.rng.choice((0, 0, len(shape) - 1, len(shape))), *columns_of)
+    addend = net.constant_value(net.reals(dimensions), 1.0)
+    result(net, "Add", [product, addend], np.broadcast_shapes(shape, dimensions), top + 1)
 
 
 def q_linear_matmul(net: Net) -> None:

@@ -53,13 +53,6 @@ typedef enum emitc_status {
 #define EMITC_NOINLINE static inline
 #define EMITC_AT_WORD(pointer) (pointer)
 #endif
-/* Before a loop: of which no vectors are made. Clang 19 ends with an error where it makes them of a loop with many
- * unrolled stores. */
-#if defined(__clang__) && defined(__riscv_v_elen)
-#define EMITC_WITHOUT_VECTORS _Pragma("clang loop vectorize(disable)")
-#else
-#define EMITC_WITHOUT_VECTORS
-#endif
 /* 1 where assembly in the syntax of GCC is compiled; plain C is compiled elsewhere. */
 #if defined(__GNUC__) && !defined(EMITC_NO_ASM)
 #define EMITC_ASM 1

@@ -3,6 +3,7 @@
  * For each model a line "model", then for each case "0" and the bytes of its outputs in hexadecimal, or the letter of the
  * call that failed. The file is the end of a translation unit that has the table of models and their inputs. */
 #include "emitc_board.h"
+#include "rows.h"
 
 extern unsigned char __heap_start[];
 extern unsigned char __stack_top[];
@@ -11,21 +12,6 @@ enum { STACK_BYTES = 16384 };
 
 static const struct harness_model *current;
 static unsigned char *free_memory;
-
-struct rows {
-    const unsigned char *image;
-    uint32_t asked;
-};
-
-static emitc_status give_row(void *context, uint32_t row, void *to, size_t row_bytes)
-{
-    struct rows *const rows = (struct rows *)context;
-    if (row != rows->asked++ || row_bytes != current->row_bytes) {
-        return EMITC_INVALID_ARGUMENT;
-    }
-    memcpy(to, rows->image + row * row_bytes, row_bytes);
-    return EMITC_OK;
-}
 
 /* Bytes that no model has written, or NULL. */
 static void *take(size_t bytes, size_t alignment)
@@ -65,7 +51,7 @@ static char run_case(void *self, struct rows *rows, const unsigned char **from)
 static char run_model(const struct harness_model *model)
 {
     void *arenas[HARNESS_ARENAS];
-    struct rows rows = { NULL, 0 };
+    struct rows rows = { model, NULL, 0 };
     char result = '0';
     current = model;
     free_memory = __heap_start;

@@ -3,6 +3,7 @@
  * PROGRAM inputs outputs status first: models from number `first` on read their cases and write their outputs at places that
  * the table has. status gets one byte for each model that came to its end: '0', or the letter of the call that failed. */
 #include "harness.h"
+#include "rows.h"
 
 #include <fcntl.h>
 #include <sanitizer/asan_interface.h>
@@ -48,21 +49,6 @@ void emitc_layer_hook(const char *model, uint32_t index, const void *output, siz
     }
 }
 
-struct rows {
-    const unsigned char *image;
-    uint32_t asked;
-};
-
-static emitc_status give_row(void *context, uint32_t row, void *to, size_t row_bytes)
-{
-    struct rows *const rows = (struct rows *)context;
-    if (row != rows->asked++ || row_bytes != current->row_bytes) {
-        return EMITC_INVALID_ARGUMENT;
-    }
-    memcpy(to, rows->image + row * row_bytes, row_bytes);
-    return EMITC_OK;
-}
-
 /* One case; '0' or the letter of what failed. */
 static char run_case(void *self, struct rows *rows, int in, int out, long long *from, long long *to)
 {
@@ -94,7 +80,7 @@ static char run_case(void *self, struct rows *rows, int in, int out, long long *
 static char run_model(const struct harness_model *model, int in, int out)
 {
     void *self = NULL, *state = NULL;
-    struct rows rows = { NULL, 0 };
+    struct rows rows = { model, NULL, 0 };
     char found = '0';
     current = model;
     for (unsigned i = 0; i < model->arenas; i++) {
